@@ -142,7 +142,7 @@ def add(
         return Exit.OK
     if given["from_kubeconfig"] is None and not given["rotate"]:
         raise click.UsageError("Missing option '--from-kubeconfig', '--rotate' or '--print-manifests'")
-    wish = _wish(
+    options = _options(
         access,
         given,
         rotate=given["rotate"],
@@ -155,7 +155,7 @@ def add(
 
     steps: list[Step] = []
     try:
-        done = asyncio.run(adding.add(wish, SystemClock(), steps))
+        done = asyncio.run(adding.add(options, SystemClock(), steps))
     finally:
         _steps(steps)
     for note in done.notes:
@@ -192,27 +192,27 @@ def remove(ctx: click.Context, /, name: str, **given: Any) -> int:
     from hub.onboarding.manifests import Access
     from hub.runtime.clock import SystemClock
 
-    wish = _wish(Access(name, given["namespace"]), given)
+    options = _options(Access(name, given["namespace"]), given)
     steps: list[Step] = []
     try:
-        done = asyncio.run(removing.remove(wish, SystemClock(), steps))
+        done = asyncio.run(removing.remove(options, SystemClock(), steps))
     finally:
         _steps(steps)
     if done.left:
         click.echo(f"Objects are left in cluster {name}; remove them with its administrator's kubeconfig:", err=True)
         for command in done.left:
             click.echo(f"  {command}", err=True)
-    if not wish.apply:
+    if not options.apply:
         click.echo("Nothing was changed; repeat with --apply to make these changes.", err=True)
     if done.problem:
-        raise HubError(f"{done.problem}; the hub's side is {'done' if wish.apply else 'only checked'}, see above")
+        raise HubError(f"{done.problem}; the hub's side is {'done' if options.apply else 'only checked'}, see above")
     return Exit.OK
 
 
-def _wish(access: Any, given: dict[str, Any], **more: Any) -> Any:
-    from hub.onboarding.wish import Wish
+def _options(access: Any, given: dict[str, Any], **more: Any) -> Any:
+    from hub.onboarding.options import ClusterOptions
 
-    return Wish(
+    return ClusterOptions(
         access,
         kubeconfig=given["from_kubeconfig"],
         context=given["context"],

@@ -24,8 +24,8 @@ from hub.onboarding.entry import entry
 from hub.onboarding.file import Registered
 from hub.onboarding.manifests import Manifest
 from hub.onboarding.networks import proposed
+from hub.onboarding.options import ClusterOptions, HubSide, connected, hub_side, remote_access
 from hub.onboarding.remote import Refused, Step
-from hub.onboarding.wish import HubSide, Wish, connected, hub_side, remote_access
 from hub.runtime.clock import Clock
 
 FRESH = 0.5
@@ -47,11 +47,11 @@ class Added:
     notes: tuple[str, ...]
 
 
-async def add(wish: Wish, clock: Clock, steps: list[Step]) -> Added:
+async def add(options: ClusterOptions, clock: Clock, steps: list[Step]) -> Added:
     """Add the cluster.
 
     Args:
-        wish: what to do.
+        options: the options of the command line.
         clock: source of time.
         steps: receives a step for every object created, changed or found, even if a later step fails.
 
@@ -59,25 +59,27 @@ async def add(wish: Wish, clock: Clock, steps: list[Step]) -> Added:
         Refused: a name is taken; nothing was changed.
         HubError: something is missing or forbidden, or a cluster does not answer; completed steps are not undone.
     """
-    registered = await asyncio.to_thread(Registered.read, wish.registry, wish.name) if wish.registry else None
+    registered = await asyncio.to_thread(Registered.read, options.registry, options.name) if options.registry else None
     if registered is not None:
         registered.check_free()
-    given = await remote_access(wish, wish.kubeconfig) if wish.kubeconfig is not None else None
+    given = await remote_access(options, options.kubeconfig) if options.kubeconfig is not None else None
     async with AsyncExitStack() as stack:
         side = found = None
-        if wish.apply or wish.kubeconfig is None:
-            side = await stack.enter_async_context(hub_side(wish, clock))
+        if options.apply or options.kubeconfig is None:
+            side = await stack.enter_async_context(hub_side(options, clock))
             found = await side.find()
         access = given or _own_access(side, found)
         if side is not None and access.server == side.server:
             raise Refused("that kubeconfig leads to the hub cluster itself; in the registry use the cluster local")
         kept = None
-        if side is not None and found is not None and not wish.rotate:
-            kept = _same_cluster(wish, side, found, access)
-        return await _Adding(wish, clock, steps, registered, side, found, kept).run(access)
+        if side is not None and found is not None and not options.rotate:
+            kept = _same_cluster(options, side, found, access)
+        return await _Adding(options, clock, steps, registered, side, found, kept).run(access)
 
 
-def _same_cluster(wish: Wish, side: HubSide, found: Manifest, access: ClusterAccess) -> ClusterAccess | None:
+def _same_cluster(
+    options: ClusterOptions, side: HubSide, found: Manifest, access: ClusterAccess
+) -> ClusterAccess | None:
     """The access in the Secret; None if the Secret holds no usable kubeconfig.
 
     Raises:
@@ -90,7 +92,7 @@ def _same_cluster(wish: Wish, side: HubSide, found: Manifest, access: ClusterAcc
     if kept.server != access.server:
         raise Refused(
             f"{side.where} leads to {kept.server}, this kubeconfig to {access.server}: the name is taken; "
-            f"choose another, or give --rotate if {wish.name} has moved"
+            f"choose another, or give --rotate if {options.name} has moved"
         )
     return kept
 
@@ -129,7 +131,7 @@ class _Adding:
         kept: the access in the Secret, if its token may be kept; None = request a new token.
     """
 
-    wish: Wish
+    options: ClusterOptions
     clock: Clock
     steps: list[Step]
     registered: Registered | None
@@ -146,29 +148,29 @@ class _Adding:
         else:
             content, nodes = await self._credential(access, notes)
         text = self._entry(nodes, notes)
-        if self.wish.apply and self.registered is not None:
+        if self.options.apply and self.registered is not None:
             await asyncio.to_thread(self.registered.with_entry, text)  # before the Secret is written
-        if content is not None and self.wish.apply and self.side is not None:
+        if content is not None and self.options.apply and self.side is not None:
             self.steps.append(Step(self._secret, await self.side.write(content, self.found)))
             content = None
-        if self.wish.apply and self.registered is not None:
+        if self.options.apply and self.registered is not None:
             done = await asyncio.to_thread(self.registered.add, text)
-            self.steps.append(Step(f"cluster {self.wish.name} in {self.wish.registry}", done))
+            self.steps.append(Step(f"cluster {self.options.name} in {self.options.registry}", done))
             text = ""
-        made = secret(self.wish.name, self.wish.secrets_namespace, content) if content is not None else None
+        made = secret(self.options.name, self.options.secrets_namespace, content) if content is not None else None
         return Added(made, text, tuple(notes))
 
     @property
     def _secret(self) -> str:
-        return f"Secret {self.wish.secrets_namespace}/{self.wish.name}"
+        return f"Secret {self.options.secrets_namespace}/{self.options.name}"
 
     async def _account(self, access: ClusterAccess) -> list[str]:
         """Create or complete the account, if ``access`` is an administrator's; returns hints for the user."""
-        wanted = self.wish.access
+        wanted = self.options.access
         if account_of(token_of(access)) == wanted.account:
             self.steps.append(Step("ServiceAccount {}/{}".format(*wanted.account), "kept"))
             return []
-        if self.wish.kubeconfig is None:
+        if self.options.kubeconfig is None:
             return []
         async with administer(Credentials(access, self.clock)) as admin:
             await remote.grant(admin, wanted, self.steps)
@@ -182,62 +184,64 @@ class _Adding:
         if kept is None:
             return None
         life = token_life(token_of(kept))
-        if account_of(token_of(kept)) != self.wish.access.account or life is None or life[0] is None:
+        if account_of(token_of(kept)) != self.options.access.account or life is None or life[0] is None:
             return None
         if self.clock.wall() > life[0] + FRESH * (life[1] - life[0]):
             return None
         try:
             async with connected(kept, self.clock) as client:
-                return await remote.nodes(client, self.wish.access, self.clock)
+                return await remote.nodes(client, self.options.access, self.clock)
         except HubError:
             return None
 
     async def _credential(self, access: ClusterAccess, notes: list[str]) -> tuple[str, list[Node]]:
         """Make a kubeconfig with a new token and test it by reading the Nodes; returns both."""
-        account = account_of(token_of(access)) if self.wish.kubeconfig is None else self.wish.access.account
+        account = account_of(token_of(access)) if self.options.kubeconfig is None else self.options.access.account
         if account is None:
             raise KubeconfigError(f"{access.origin}: no token of a ServiceAccount: give --from-kubeconfig FILE")
         token = await self._token(access, account)
         begins, ends = token_life(token) or (None, 0.0)
-        if begins is not None and ends - begins < 0.9 * self.wish.lifetime:
+        if begins is not None and ends - begins < 0.9 * self.options.lifetime:
             notes.append(f"the cluster gives tokens for {(ends - begins) / 3600:.1f} h at most")
         ca = access.ca_data
         if ca is None and access.ca_file is not None:
             ca = await asyncio.to_thread(access.ca_file.read_bytes)
-        content = kubeconfig(self.wish.name, access, ca, token)
+        content = kubeconfig(self.options.name, access, ca, token)
         new = parse_kubeconfig(content.encode(), origin="the new kubeconfig", policy=KubeconfigPolicy())
         async with connected(new, self.clock) as client:
-            return content, await remote.nodes(client, self.wish.access, self.clock)
+            return content, await remote.nodes(client, self.options.access, self.clock)
 
     async def _token(self, access: ClusterAccess, account: tuple[str, str]) -> Secret:
         """Request a token for the account; its errors say what the user should do."""
         try:
             async with connected(access, self.clock) as client:
-                return await request_token(client, account, self.wish.lifetime)
+                return await request_token(client, account, self.options.lifetime)
         except Forbidden as error:
             if isinstance(access.auth, Token) and account_of(access.auth.value) == account:
                 raise HubError(
-                    f"cluster {self.wish.name}: the account may not renew its own token (serviceaccounts/token: "
-                    f"create); apply all of: hub cluster add {self.wish.name} --print-manifests"
+                    f"cluster {self.options.name}: the account may not renew its own token (serviceaccounts/token: "
+                    f"create); apply all of: hub cluster add {self.options.name} --print-manifests"
                 ) from error
-            raise remote.in_remote(self.wish.access, error) from error
+            raise remote.in_remote(self.options.access, error) from error
         except HubError as error:
-            raise remote.in_remote(self.wish.access, error) from error
+            raise remote.in_remote(self.options.access, error) from error
 
     def _entry(self, nodes: list[Node], notes: list[str]) -> str:
         """The text of the registry entry; "" if the registry has the entry.
 
         If the registry is not read, a rotation of an existing Secret implies that the registry has the entry.
         """
-        if self.registered.there if self.registered is not None else self.wish.rotate and self.found is not None:
+        if self.registered.there if self.registered is not None else self.options.rotate and self.found is not None:
             return ""
         known = remote.addresses(nodes)
-        networks = list(map(str, self.wish.networks)) or proposed(known)
-        if not networks and self.registered is not None and self.wish.apply:
-            raise HubError(f"cluster {self.wish.name} has no nodes yet to propose networks from: give --allowed-cidr")
-        if not self.wish.networks and networks:
+        networks = list(map(str, self.options.networks)) or proposed(known)
+        if not networks and self.registered is not None and self.options.apply:
+            raise HubError(
+                f"cluster {self.options.name} has no nodes yet to propose networks from: give --allowed-cidr"
+            )
+        if not self.options.networks and networks:
             notes.append(f"allowedCIDRs are a proposal, from the addresses of {len(nodes)} nodes: review them")
-        left = remote.outside(known, self.wish.networks) if self.wish.networks else ()
+        left = remote.outside(known, self.options.networks) if self.options.networks else ()
         if left:
             notes.append(f"{len(left)} nodes are outside of --allowed-cidr, such as {left[0]}: they are not published")
-        return entry(self.wish.name, networks, self.wish.provider, self.wish.access.services)
+        return entry(self.options.name, networks, self.options.provider, self.options.access.services)

@@ -15,8 +15,8 @@ from hub.kube.admin import administer
 from hub.kube.credentials import Credentials
 from hub.onboarding import remote
 from hub.onboarding.file import Registered
+from hub.onboarding.options import ClusterOptions, hub_side, remote_access
 from hub.onboarding.remote import Step
-from hub.onboarding.wish import Wish, hub_side, remote_access
 from hub.runtime.clock import Clock
 
 
@@ -33,11 +33,11 @@ class Removed:
     problem: str = ""
 
 
-async def remove(wish: Wish, clock: Clock, steps: list[Step]) -> Removed:
+async def remove(options: ClusterOptions, clock: Clock, steps: list[Step]) -> Removed:
     """Remove the cluster; without ``apply``, only report what would be removed.
 
     Args:
-        wish: what to do.
+        options: the options of the command line.
         clock: source of time.
         steps: receives a step for each object that was deleted, would be deleted, or was absent, even if a later step
             fails.
@@ -45,25 +45,25 @@ async def remove(wish: Wish, clock: Clock, steps: list[Step]) -> Removed:
     Raises:
         HubError: the entry or the Secret cannot be removed; the remote cluster was not touched.
     """
-    registered = await asyncio.to_thread(Registered.read, wish.registry, wish.name) if wish.registry else None
+    registered = await asyncio.to_thread(Registered.read, options.registry, options.name) if options.registry else None
     if registered is not None:
         await asyncio.to_thread(registered.without)
     async with AsyncExitStack() as stack:
-        side = await stack.enter_async_context(hub_side(wish, clock))
+        side = await stack.enter_async_context(hub_side(options, clock))
         found = await side.find()
         if registered is not None:
-            done = await asyncio.to_thread(registered.remove) if wish.apply else _would(registered.there)
-            steps.append(Step(f"cluster {wish.name} in {wish.registry}", done))
-        done = await side.delete() if wish.apply else _would(found is not None)
-        steps.append(Step(f"Secret {wish.secrets_namespace}/{wish.name}", done))
-    if wish.kubeconfig is None:
-        return Removed(tuple(remote.by_hand(wish.access)))
+            done = await asyncio.to_thread(registered.remove) if options.apply else _would(registered.there)
+            steps.append(Step(f"cluster {options.name} in {options.registry}", done))
+        done = await side.delete() if options.apply else _would(found is not None)
+        steps.append(Step(f"Secret {options.secrets_namespace}/{options.name}", done))
+    if options.kubeconfig is None:
+        return Removed(tuple(remote.by_hand(options.access)))
     try:
-        access = await remote_access(wish, wish.kubeconfig)
+        access = await remote_access(options, options.kubeconfig)
         async with administer(Credentials(access, clock)) as admin:
-            await remote.withdraw(admin, wish.access, steps, apply=wish.apply)
+            await remote.withdraw(admin, options.access, steps, apply=options.apply)
     except HubError as error:
-        return Removed(tuple(remote.by_hand(wish.access)), str(error))
+        return Removed(tuple(remote.by_hand(options.access)), str(error))
     return Removed()
 
 

@@ -20,7 +20,8 @@ class Backoff(msgspec.Struct):
         base: seconds of the first delay.
         cap: the longest delay before jitter, in seconds.
         jitter: the largest share by which a delay is stretched at random.
-        reset_after: seconds without a failure, counted from the end of the last delay, after which the count starts over.
+        reset_after: seconds without a failure, counted from the end of the last delay, after which the count starts
+            over.
         rng: the source of the jitter.
     """
 

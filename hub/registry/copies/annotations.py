@@ -34,7 +34,7 @@ LISTED: Final = 10
 """Most Services named in one message."""
 
 
-class Wish(NamedTuple):
+class CopyRequest(NamedTuple):
     """The values of one Service's copy annotations; None = the Service does not have the annotation."""
 
     enabled: str
@@ -42,11 +42,11 @@ class Wish(NamedTuple):
     namespace: str | None
 
 
-def wish(service: Service | None) -> Wish | None:
+def copy_request(service: Service | None) -> CopyRequest | None:
     """The copy annotations of a Service; None if it lacks ``ENABLED``, is being deleted or does not exist."""
     if service is None or service.deleting or (enabled := service.annotations.get(ENABLED)) is None:
         return None
-    return Wish(enabled, service.annotations.get(NAME), service.annotations.get(NAMESPACE))
+    return CopyRequest(enabled, service.annotations.get(NAME), service.annotations.get(NAMESPACE))
 
 
 class Copies(msgspec.Struct, frozen=True):
@@ -63,23 +63,23 @@ class Copies(msgspec.Struct, frozen=True):
     notes: Mapping[TargetKey, Finding] = msgspec.field(default_factory=dict)
 
 
-def copies(wishes: Mapping[TargetKey, Wish], registry: Registry) -> Copies:
+def copies(requests: Mapping[TargetKey, CopyRequest], registry: Registry) -> Copies:
     """The copies that Services ask for and the registry allows.
 
     Args:
-        wishes: the copy annotations, by Service.
+        requests: the copy annotations, by Service.
         registry: the file's registry, without copies by annotation.
     """
     policy = registry.annotations
     made: dict[TargetKey, TargetSpec] = {}
     notes: dict[TargetKey, Finding] = {}
-    for key in sorted(wishes) if policy.enabled else ():
-        if wishes[key].enabled == NO:
+    for key in sorted(requests) if policy.enabled else ():
+        if requests[key].enabled == NO:
             continue
         if key in registry.targets or key in registry.broken_targets:
             notes[key] = Finding("AnnotationIgnored", f"{ENABLED}: the registry has an entry for {key}, which counts")
             continue
-        found = _asked(key, wishes[key], policy)
+        found = _asked(key, requests[key], policy)
         if isinstance(found, Finding):
             notes[key] = found
         else:
@@ -112,7 +112,7 @@ def merge(registry: Registry, found: Copies, withdrawn: frozenset[TargetKey] = f
 # --- one Service ------------------------------------------------------------------------------------
 
 
-def _asked(key: TargetKey, asked: Wish, policy: AnnotationPolicy) -> TargetSpec | Finding:
+def _asked(key: TargetKey, asked: CopyRequest, policy: AnnotationPolicy) -> TargetSpec | Finding:
     """The copy that one Service asks for, or why it is refused."""
     if asked.enabled != YES:
         return Finding(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from hub.model import Service, TargetKey
-from hub.registry.copies.annotations import YES, Copies, Wish, copies, merge, wish
+from hub.registry.copies.annotations import YES, Copies, CopyRequest, copies, copy_request, merge
 from hub.registry.spec import Registry
 
 
@@ -22,20 +22,20 @@ class Copying:
 
     def __init__(self, published: Callable[[], Iterable[TargetKey]]) -> None:
         self._published = published
-        self._wishes: dict[TargetKey, Wish] = {}
+        self._requests: dict[TargetKey, CopyRequest] = {}
         self._found = Copies()
         self._withdrawn: frozenset[TargetKey] = frozenset()
         self._last: tuple[Registry, Copies, frozenset[TargetKey], Registry] | None = None
 
     def note(self, key: TargetKey, service: Service | None) -> bool:
         """Store a Service's copy annotations; returns whether they have changed. ``service`` None = it was deleted."""
-        said = wish(service)
-        if said == self._wishes.get(key):
+        said = copy_request(service)
+        if said == self._requests.get(key):
             return False
         if said is None:
-            del self._wishes[key]
+            del self._requests[key]
         else:
-            self._wishes[key] = said
+            self._requests[key] = said
         return True
 
     def merged(self, registry: Registry) -> Registry:
@@ -43,7 +43,7 @@ class Copying:
 
         A Service that no longer asks for a copy is listed as withdrawn until its slices are gone.
         """
-        found = copies(self._wishes, registry)
+        found = copies(self._requests, registry)
         stopped = {key for key in self._found.targets if key not in found.targets and self._stopped(key)}
         kept = {key for key in self._withdrawn if key not in registry.targets and key not in found.targets}
         withdrawn = frozenset(stopped | (kept.intersection(self._published())))
@@ -55,5 +55,5 @@ class Copying:
 
     def _stopped(self, key: TargetKey) -> bool:
         """Whether a copy ended since its Service no longer asks for it; else the registry no longer allows it."""
-        said = self._wishes.get(key)
+        said = self._requests.get(key)
         return said is None or said.enabled != YES

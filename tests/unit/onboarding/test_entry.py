@@ -85,7 +85,7 @@ def test_a_list_that_is_not_one_below_the_other_is_left_to_people(text: str) -> 
 @pytest.mark.parametrize(
     "text", ["clusters: [{name: eu}]\n", "clusters:\n  - name: a\n", "clusters:\n  -\n    name: eu\n"]
 )
-def test_what_has_no_lines_of_its_own_is_not_taken_out(text: str) -> None:
+def test_entry_on_shared_lines_is_not_removed(text: str) -> None:
     """An entry that shares its lines with others, or is missing, is not removed."""
     with pytest.raises(NotHere):
         removed(text, "eu")
@@ -100,13 +100,13 @@ def test_any_cluster_can_be_taken_out_alone(clusters: list[str], indent: int, da
     assert list(names(removed(text, chosen))) == [name for name in clusters if name != chosen]
 
 
-def test_an_entry_without_networks_says_what_is_missing() -> None:
+def test_entry_without_networks_has_a_comment() -> None:
     """An entry without networks has a comment and is valid YAML; IPv6 networks are quoted."""
     assert "required: the networks of its nodes" in entry("eu", [], "ionos")
     assert yaml.safe_load(entry("eu", ["fd00:7::/64"], "ionos"))[0]["allowedCIDRs"] == ["fd00:7::/64"]
 
 
-def test_what_somebody_writes_meanwhile_stays(tmp_path: Path) -> None:
+def test_changed_file_is_not_overwritten(tmp_path: Path) -> None:
     """A file that has changed since it was read is not overwritten."""
     file = tmp_path / "clusters.yaml"
     file.write_text(REGISTRY)
@@ -131,7 +131,7 @@ def test_the_only_cluster_takes_its_list_along() -> None:
     assert removed(text, "eu") == "version: 1\n  # in the west\nservices: []\n"
 
 
-def test_what_is_wrong_already_keeps_no_cluster_in(tmp_path: Path) -> None:
+def test_existing_problems_do_not_prevent_a_removal(tmp_path: Path) -> None:
     """Problems that the file has already do not prevent a removal; a new problem does."""
     file = tmp_path / "clusters.yaml"
     file.write_text(REGISTRY + "  - {name: ap, allowedCIDRs: [nonsense], provider: {name: inventory}}\n")

@@ -59,7 +59,7 @@ def test_two_hubs_have_two_roles_in_one_cluster() -> None:
     assert not names[0] & names[1]
 
 
-def test_what_the_api_server_adds_does_not_matter() -> None:
+def test_server_fields_do_not_make_a_difference() -> None:
     """Fields that the API server adds do not make an object differ; a missing verb does."""
     wanted = manifests(ACCESS)[2]
     found = copy.deepcopy(wanted)
@@ -72,7 +72,7 @@ def test_what_the_api_server_adds_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("namespace", ["endpointslice-hub", "edge-hub"])
-def test_what_is_handed_over_is_what_is_applied(namespace: str) -> None:
+def test_printed_yaml_equals_the_manifests(namespace: str) -> None:
     """The printed YAML is the manifests; its last command has --namespace unless it is the default."""
     access = Access("eu", namespace)
     text = handed_over(access, "720h")
@@ -81,7 +81,7 @@ def test_what_is_handed_over_is_what_is_applied(namespace: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["eu", "no", "123"])
-def test_what_is_sent_back_can_be_read_whatever_the_cluster_is_called(name: str) -> None:
+def test_script_kubeconfig_is_valid_for_every_cluster_name(name: str) -> None:
     """The kubeconfig that the printed script writes is valid for every cluster name."""
     lines = [line[3:] for line in handed_over(Access(name), "720h").splitlines() if line.startswith("#| ")]
     written = "\n".join(lines[lines.index(f"cat > {name}.kubeconfig <<EOF") + 1 : -1])

@@ -28,7 +28,7 @@ def test_networks_of_nodes(addresses: list[str], networks: list[str]) -> None:
 
 
 @given(st.lists(st.ip_addresses(network="10.0.0.0/8"), max_size=40))
-def test_every_address_lies_in_a_proposed_network(addresses: list[ipaddress.IPv4Address]) -> None:
+def test_every_address_is_in_a_proposed_network(addresses: list[ipaddress.IPv4Address]) -> None:
     """Every address is in a proposed network; more than FEW networks have the widest prefix."""
     networks = [ipaddress.ip_network(text) for text in proposed(map(str, addresses))]
     assert all(any(address in network for network in networks) for address in addresses)

@@ -57,7 +57,7 @@ def test_source_wins_over_service_over_cluster_over_defaults() -> None:
     assert sources(read)[0].guard == GuardPolicy(4, 0.3, 120.0, 1.0)
 
 
-def test_guard_set_names_what_somebody_wrote() -> None:
+def test_guard_set_has_all_written_keys() -> None:
     """``guard_set`` has all written keys, even those whose value is the default."""
     read = registry(
         head="defaults: {guard: {emptyResults: 3}}", service="guard: {maxRemoval: off}, sources: [{cluster: a}]"
@@ -150,7 +150,7 @@ def test_equal_sources_are_one_object() -> None:
 )
 @pytest.mark.parametrize("where", ["services", "sources"])
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_word_for_no_limit_is_not_what_another_service_left_unwritten(
+def test_written_off_differs_from_an_unwritten_key(
     one: str, other: str, policies: tuple[GuardPolicy, GuardPolicy], where: str, *, turned: bool
 ) -> None:
     """A written ``off`` or ``never`` is not confused with an unwritten key of another service."""
@@ -248,16 +248,14 @@ def test_health_is_merged_key_by_key() -> None:
         ("port: 80, insecure: true", "rise: 9", HealthPolicy("https", port=80, insecure=True, rise=9)),
     ],
 )
-def test_of_health_keys_that_cannot_go_together_the_nearer_one_counts(
-    far: str, near: str, health: HealthPolicy
-) -> None:
+def test_more_specific_alternative_health_key_applies(far: str, near: str, health: HealthPolicy) -> None:
     """Of two alternative keys in different layers, the one in the more specific layer applies."""
     service = f"sources: [{{cluster: a}}], health: {{{near}}}"
     read = registry(head=f"defaults: {{health: {{mode: https, {far}}}}}", service=service)
     assert sources(read)[0].health == health
 
 
-def test_health_that_is_off_says_nothing_else() -> None:
+def test_sources_with_health_off_are_equal() -> None:
     """Sources without health checks are equal, whatever other health keys the defaults have."""
     read = registry(head="defaults: {health: {interval: 1s, rise: 9}}")
     assert sources(read) == (SourceSpec("a", ProviderRef("p")),)
@@ -279,7 +277,7 @@ def test_stale_sources_may_be_probed() -> None:
         ("mode: 'off', port: 80", HealthPolicy(port=80)),
     ],
 )
-def test_stale_sources_are_probed_where_health_says(keys: str, health: HealthPolicy) -> None:
+def test_unreachable_probe_keeps_port_keys_with_health_off(keys: str, health: HealthPolicy) -> None:
     """With ``unreachable.probe`` the keys for the port are kept even if health's mode is off."""
     read = registry(head=f"defaults: {{unreachable: {{policy: remove, probe: tcp}}, health: {{{keys}}}}}")
     assert sources(read)[0].health == health

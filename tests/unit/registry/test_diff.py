@@ -77,7 +77,7 @@ def test_settings_concern_everything() -> None:
 # --- what did not change -------------------------------------------------------------------------------
 
 
-def test_what_is_equal_is_the_same_object() -> None:
+def test_equal_specs_are_the_old_objects() -> None:
     """Specs that are equal are the objects of the old registry."""
     old, new = read(), read("version: 1\n", "# hello\nversion: 1\n")
     found = reuse(old, new)
@@ -86,7 +86,7 @@ def test_what_is_equal_is_the_same_object() -> None:
         assert all(one[key] is other[key] for key in one)
 
 
-def test_what_changed_is_the_new_one() -> None:
+def test_changed_target_is_new_with_old_sources() -> None:
     """A changed target is a new object, but its unchanged sources are the old objects."""
     old = read()
     found = reuse(old, read("sources: [{cluster: a}]", "sources: [{cluster: b}, {cluster: a}]"))
@@ -98,7 +98,7 @@ def test_what_changed_is_the_new_one() -> None:
     assert found.targets[T].sources[0] is old.targets[T].sources[0]
 
 
-def test_what_is_new_or_gone_is_as_the_file_says() -> None:
+def test_added_and_removed_targets_do_not_affect_others() -> None:
     """Targets that were added or removed do not affect the result."""
     new = read("name: t", "name: u")
     assert reuse(read(), new) == new

@@ -40,7 +40,7 @@ def test_folder_the_hub_was_started_in_is_not_imported_from(tmp_path: Path, monk
     assert isolated.loads(GOOD, "clusters.yaml").registry.owner == "one"
 
 
-def test_end_of_the_checker_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checker_failure_quotes_the_last_stderr_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the process fails, the message quotes the last line of its stderr."""
     monkeypatch.setattr(sys, "executable", "/bin/ls")
 
@@ -48,7 +48,7 @@ def test_end_of_the_checker_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         isolated.loads(GOOD, "clusters.yaml")
 
 
-def test_check_goes_on_before_anybody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checker_gets_all_content_before_the_outcome_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process gets all of the content, even more than a pipe holds, before the outcome is asked for."""
     started: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
@@ -65,7 +65,7 @@ def test_check_goes_on_before_anybody_asks(monkeypatch: pytest.MonkeyPatch) -> N
     assert check.outcome().registry.owner == "one"
 
 
-def test_no_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_unchecked_if_no_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """If no process can be started, the file counts as unchecked, not as wrong."""
 
     def refuse(*_: object, **__: object) -> None:
@@ -77,7 +77,7 @@ def test_no_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
         isolated.loads(GOOD, "clusters.yaml")
 
 
-def test_no_thread_is_no_verdict_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_unchecked_if_no_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """If no thread can be started, the file counts as unchecked, and the process is killed."""
     started: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
@@ -104,7 +104,7 @@ def instead(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr(sys, "executable", str(folder / "checker"))
 
 
-def test_a_checker_that_is_killed_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_unchecked_if_the_checker_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the process is killed, for example for lack of memory, the file counts as unchecked."""
     instead(tmp_path, monkeypatch, "kill -9 $$")
 

@@ -668,7 +668,7 @@ def test_service_of_a_broken_cluster_stays_valid() -> None:
 
 @pytest.mark.parametrize("source", ["{cluster: alpha}, {cluster: gamma}", "{clusterSelector: {region: eu}}"])
 @pytest.mark.parametrize("key", ["provder", "providers", "Provider"])
-def test_a_misspelt_provider_freezes_its_cluster_alone(key: str, source: str) -> None:
+def test_misspelt_provider_freezes_only_its_cluster(key: str, source: str) -> None:
     """Services that name or select a cluster with a misspelt key stay valid."""
     gamma = f"  - {{name: gamma, kubeconfig: {{path: g}}, allowedCIDRs: [10.0.0.0/8], provider: {{name: p}}, {LABELS.strip()}}}\n"
     text = BASE.replace("    provider:", f"    {key}:").replace("services:\n", f"{gamma}services:\n")
@@ -723,7 +723,7 @@ def test_file_without_content_is_rejected(content: bytes, expected: list[str]) -
     assert rejected(content) == expected
 
 
-def test_byte_order_mark_is_no_part_of_the_text() -> None:
+def test_byte_order_mark_is_skipped() -> None:
     """A byte order mark is skipped and does not change columns."""
     assert rejected(b"\xef\xbb\xbfversion: 2\n") == ["f:1:10: version: must be 1, not 2 (this hub reads version 1)"]
 

@@ -46,7 +46,7 @@ def mutated(draw: st.DrawFn) -> str:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mutated())
-def test_damaged_example_loads_or_says_where(text: str) -> None:
+def test_damaged_example_loads_or_names_positions(text: str) -> None:
     """A damaged file either loads or every problem has a place in it."""
     content = text.encode(errors="surrogatepass")
     try:

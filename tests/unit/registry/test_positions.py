@@ -69,7 +69,7 @@ def test_columns_count_characters() -> None:
         ("a: x\x00y\n", ["f:1:5: is not YAML: it contains a control character"]),
     ],
 )  # fmt: skip
-def test_what_hides_meaning_is_refused(text: str, expected: list[str]) -> None:
+def test_aliases_tags_and_repeated_keys_are_refused(text: str, expected: list[str]) -> None:
     """Aliases, anchors, tags, repeated keys, further documents and invalid YAML are refused with their places."""
     assert found(text) == expected
 

@@ -49,7 +49,7 @@ class World:
         return list(found.entries) if found is not None else []
 
 
-def test_what_is_asked_for_is_not_dropped() -> None:
+def test_entries_in_the_registry_are_not_dropped() -> None:
     """Slices of Services and clusters in the registry are not dropped."""
     assert dropped(registry("ab", "xy"), published("ab", "xy")) == ({}, 40)
 
@@ -71,7 +71,7 @@ def test_each_endpoint_is_counted_once() -> None:
     ],
     ids=["formerly", "broken-cluster", "former-name-of-a-broken-one", "broken-service"],
 )
-def test_what_is_frozen_or_renamed_is_not_gone(asked: Registry) -> None:
+def test_frozen_or_renamed_entries_are_not_dropped(asked: Registry) -> None:
     """Former names and broken entries do not count as dropped."""
     assert dropped(asked, published("a", "xy")).entries == {}
 
@@ -122,7 +122,7 @@ def test_the_message_has_the_whole_command() -> None:
     assert (held.finding.reason, held.finding.objects) == ("RegistryRemovalWithheld", held.entries)
 
 
-def test_an_approval_lets_exactly_these_go_and_goes_on_when_it_expires() -> None:
+def test_approved_removal_continues_after_expiry() -> None:
     """A removal that began with an approval continues after the approval expires."""
     world = World(published("abcd", "x"))
     asked = registry("a", "x")
@@ -162,7 +162,7 @@ def test_a_hash_is_the_same_after_a_restart_and_elsewhere() -> None:
     assert first.hash != digest(("service edge/b",))
 
 
-def test_additions_do_not_release_what_is_withheld() -> None:
+def test_additions_do_not_release_a_withheld_removal() -> None:
     """A withheld removal stays withheld when the same file's new endpoints make its share small."""
     world = World(published("abcd", "x"))
     assert len(world.held(registry("abnopqrst", "x"))) == 2
@@ -170,7 +170,7 @@ def test_additions_do_not_release_what_is_withheld() -> None:
     assert len(world.held(registry("abnopqrstu", "x"))) == 2
 
 
-def test_a_restart_does_not_release_what_is_withheld() -> None:
+def test_restart_does_not_release_a_withheld_removal() -> None:
     """A removal that was withheld before a restart is withheld after it, even if its share is small by then."""
     world, asked = World(published("abcdnopqrst", "x")), registry("abnopqrst", "x")
     assert world.held(asked) == []
@@ -180,7 +180,7 @@ def test_a_restart_does_not_release_what_is_withheld() -> None:
     assert len(world.held(asked)) == 2
 
 
-def test_what_was_withheld_once_does_not_count_for_later_files() -> None:
+def test_earlier_withheld_removal_does_not_affect_later_files() -> None:
     """A removal that was withheld before a restart has no effect if nothing is dropped at the first decision."""
     world = World(published("abcdnopqrst", "x"))
     world.removals.reread(withheld=True)
@@ -189,7 +189,7 @@ def test_what_was_withheld_once_does_not_count_for_later_files() -> None:
 
 
 @pytest.mark.parametrize("heard", ["before the file", "after it"])
-def test_what_another_replica_withholds_does_not_go_here(heard: str) -> None:
+def test_removal_withheld_by_another_replica_is_withheld(heard: str) -> None:
     """While another replica withholds a removal, this one withholds it too, even if the share is small here."""
     world, asked = World(published("abcdnopqrst", "x")), registry("abnopqrst", "x")
     world.held(registry("abcdnopqrst", "x"))
@@ -205,14 +205,14 @@ def test_what_another_replica_withholds_does_not_go_here(heard: str) -> None:
     assert (len(world.held(asked)), world.looks) == (2, looks)
 
 
-def test_one_entry_that_is_left_is_no_mass_removal() -> None:
+def test_single_remaining_removal_is_allowed() -> None:
     """A withheld removal is allowed when the file is repaired except for one entry."""
     world = World(published("abcd", "x"))
     assert len(world.held(registry("ab", "x"))) == 2
     assert world.held(registry("abc", "x")) == []
 
 
-def test_what_may_go_does_not_count_with_the_next_file() -> None:
+def test_single_removals_do_not_add_up() -> None:
     """Entries that are dropped one by one, by one file each, are not a mass removal."""
     world = World(published("abcd", "x"))
     assert world.held(registry("abc", "x")) == []
@@ -220,7 +220,7 @@ def test_what_may_go_does_not_count_with_the_next_file() -> None:
     assert world.held(registry("abc", "x")) == []
 
 
-def test_what_comes_back_is_judged_anew() -> None:
+def test_returned_entry_counts_again() -> None:
     """An entry that was allowed to go and came back counts again when it is dropped again."""
     world = World(published("abcd", "x"))
     assert world.held(registry("abc", "x")) == []
@@ -243,7 +243,7 @@ def test_slices_that_turn_up_later_are_judged_too(caplog: pytest.LogCaptureFixtu
     assert [record.message[:24] for record in caplog.records] == ["RegistryRemovalWithheld:"]
 
 
-def test_a_new_leader_judges_anew() -> None:
+def test_new_leader_decides_again() -> None:
     """A new leader decides again, since another replica has written slices until now."""
     world = World(published("abcd", "x"))
     asked = registry("ab", "x")

@@ -67,12 +67,12 @@ def test_every_key_is_described() -> None:
         assert all(value.get("description") for value in node["properties"].values())
 
 
-def test_null_is_no_value() -> None:
+def test_schema_refuses_null() -> None:
     """The schema does not allow ``null``, which the loader refuses."""
     assert not [node for node in objects(schema.schema()) if node.get("type") == "null"]
 
 
-def test_keys_of_later_versions_say_so() -> None:
+def test_keys_of_later_versions_are_marked() -> None:
     """The schema marks each key of NOT_YET."""
     marked = [
         node for node in objects(schema.schema()) if str(node.get("description", "")).startswith("Not in this version")

@@ -36,7 +36,7 @@ def test_duration_is_go_style(written: str, seconds: float) -> None:
 
 
 @given(st.integers(0, 2**63 - 1))
-def test_duration_reads_what_go_prints(nanoseconds: int) -> None:
+def test_printed_duration_is_read_back(nanoseconds: int) -> None:
     """A printed duration is read back to the nanosecond, within the precision of a float."""
     written = go_duration(nanoseconds)
 
@@ -84,7 +84,7 @@ def test_percent_refuses(written: object) -> None:
         values.percent(written)
 
 
-def test_words_stand_for_none() -> None:
+def test_off_and_never_give_none() -> None:
     """``off`` and ``never`` give None where they are allowed."""
     assert (values.percent_or_off("off"), values.duration_or_never("never")) == (None, None)
 
@@ -280,7 +280,7 @@ NUMBERS = [-5, -0.5, 0, 0.5, 1, 2.5, 50, 150, 7200, 0.01234567, 1e-9, 1e300, 10*
         values.address,
     ],
 )
-def test_what_is_suggested_is_accepted(parse: Callable[[object], object], written: object) -> None:
+def test_suggested_value_is_accepted(parse: Callable[[object], object], written: object) -> None:
     """A value that a hint suggests is always valid."""
     try:
         parse(written)
@@ -327,7 +327,7 @@ def test_owner_ends_the_name_of_a_lease(written: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["Edge", "a_b", "a..b", "a-.b", "a.-b", "-a", "a.", "", "a" * 64, 5, None])
-def test_owner_refuses_what_no_lease_can_be_named(written: object) -> None:
+def test_owner_that_cannot_name_a_lease_is_refused(written: object) -> None:
     """Owners that cannot end a Lease's name are refused."""
     with pytest.raises(BadValue):
         values.owner(written)

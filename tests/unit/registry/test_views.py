@@ -25,12 +25,12 @@ def problems(views: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_nobody_asked_for_views() -> None:
+def test_views_are_off_without_the_key() -> None:
     """Without the key there are no endpoint views."""
     assert read("").views is None
 
 
-def test_the_key_alone_turns_them_on() -> None:
+def test_views_key_selects_annotated_services() -> None:
     """The key without options selects the annotated Services of the hub cluster."""
     assert read("views: {}").views == ViewsSpec((LOCAL,), VIEW_ANNOTATION, "", ())
 

@@ -59,7 +59,7 @@ async def test_change_is_reported_once(tmp_path: Path) -> None:
     assert reported == ["one", "two"]
 
 
-async def test_what_the_caller_loaded_is_not_reported(tmp_path: Path) -> None:
+async def test_loaded_content_is_not_reported(tmp_path: Path) -> None:
     """A watcher that gets the digest of the loaded file reports nothing until the content changes."""
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)

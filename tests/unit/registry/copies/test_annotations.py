@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.model import LOCAL, Service, TargetKey
-from hub.registry.copies.annotations import ENABLED, NAME, NAMESPACE, Copies, Wish, allowed, copies, merge, wish
+from hub.registry.copies.annotations import (
+    ENABLED,
+    NAME,
+    NAMESPACE,
+    Copies,
+    CopyRequest,
+    allowed,
+    copies,
+    copy_request,
+    merge,
+)
 from hub.registry.copies.following import Copying
 from hub.registry.spec import (
     AnnotationPolicy,
@@ -47,9 +57,9 @@ def entry(name: str, *sources: str) -> TargetSpec:
     return TargetSpec(key(name), tuple(SourceSpec(LOCAL, ProviderRef("service-copy", config)) for config in configs))
 
 
-def asks(name: str | None, namespace: str | None = None, enabled: str = "true") -> Wish:
+def asks(name: str | None, namespace: str | None = None, enabled: str = "true") -> CopyRequest:
     """The copy annotations of a Service."""
-    return Wish(enabled, name, namespace)
+    return CopyRequest(enabled, name, namespace)
 
 
 def reasons(found: Copies) -> dict[str, str]:
@@ -75,20 +85,20 @@ def test_two_copies_of_one_source_share_it() -> None:
     assert found.targets[key("a")].sources == found.targets[key("b")].sources
 
 
-def test_without_the_block_annotations_mean_nothing() -> None:
+def test_annotations_are_ignored_without_the_block() -> None:
     """Without ``annotations:`` in the registry, annotations have no effect and no findings."""
     assert copies({key("a"): asks("web")}, registry(enabled=False)) == Copies()
 
 
 @pytest.mark.parametrize("value", ["True", "TRUE", "1", "yes", "", " true"])
-def test_only_true_counts(value: str) -> None:
+def test_only_the_text_true_requests_a_copy(value: str) -> None:
     """Only the exact text ``true`` asks for a copy, as in endpoint-copier; the finding quotes other values."""
     found = copies({key("a"): asks("web", enabled=value)}, registry())
     assert (reasons(found), found.targets) == ({"a": "AnnotationIgnored"}, {})
     assert repr(value) in found.notes[key("a")].message
 
 
-def test_false_is_said_in_silence() -> None:
+def test_value_false_has_no_finding() -> None:
     """The value ``false`` has no finding."""
     assert copies({key("a"): asks("web", enabled="false")}, registry()) == Copies()
 
@@ -104,7 +114,7 @@ def test_false_is_said_in_silence() -> None:
         (asks("w" * 64), NAME),
     ],
 )
-def test_what_is_no_name_is_named(wanted: Wish, culprit: str) -> None:
+def test_invalid_source_name_is_reported(wanted: CopyRequest, culprit: str) -> None:
     """For a missing, empty or invalid source the finding names the annotation."""
     found = copies({key("a"): wanted}, registry())
     assert (reasons(found), found.targets) == ({"a": "CopyInvalid"}, {})
@@ -112,7 +122,7 @@ def test_what_is_no_name_is_named(wanted: Wish, culprit: str) -> None:
 
 
 @pytest.mark.parametrize("namespace", [None, ""])
-def test_a_missing_namespace_is_the_services_own(namespace: str | None) -> None:
+def test_missing_namespace_means_the_services_namespace(namespace: str | None) -> None:
     """A missing namespace means the Service's own, not all namespaces as in endpoint-copier."""
     found = copies({key("a"): asks("web", namespace)}, registry())
     assert json.loads(found.targets[key("a")].sources[0].provider.config)["namespace"] == "edge"
@@ -134,7 +144,9 @@ def test_a_missing_namespace_is_the_services_own(namespace: str | None) -> None:
         ((CopyRule("t*m-*/a*a", ("edge/*",)),), "team-b/a", "edge/b", False),
     ],
 )
-def test_rules_say_who_may_copy_what(rules: tuple[CopyRule, ...], source: str, target: str, may: bool) -> None:
+def test_source_and_target_must_match_one_rule(
+    rules: tuple[CopyRule, ...], source: str, target: str, may: bool
+) -> None:
     """Source and target must match the same rule; without rules, copies within a namespace are allowed."""
     policy = AnnotationPolicy(enabled=True, allow=rules)
     assert allowed(TargetKey(*source.split("/")), TargetKey(*target.split("/")), policy) is may
@@ -163,21 +175,21 @@ def test_the_registry_wins() -> None:
 
 def test_a_chain_is_fine() -> None:
     """A copy of a copy of a copy is allowed."""
-    wishes = {key(name): asks(source) for name, source in (("a", "b"), ("b", "c"), ("c", "web"))}
-    assert copies(wishes, registry()).targets.keys() == wishes.keys()
+    requests = {key(name): asks(source) for name, source in (("a", "b"), ("b", "c"), ("c", "web"))}
+    assert copies(requests, registry()).targets.keys() == requests.keys()
 
 
-def test_a_copy_of_itself_is_refused() -> None:
+def test_copy_of_the_same_service_is_refused() -> None:
     """A Service that copies itself is refused."""
     found = copies({key("a"): asks("a")}, registry())
     assert found.looping == {key("a"): "edge/a copies itself"}
     assert reasons(found) == {"a": "CopyLoop"}
 
 
-def test_a_loop_is_refused_and_what_hangs_on_it_is_not() -> None:
+def test_only_copies_in_a_loop_are_refused() -> None:
     """Only the copies in a loop are refused, the registry's own included; copies of these copies are not."""
-    wishes = {key("a"): asks("b"), key("b"): asks("c"), key("d"): asks("a"), key("e"): asks("web")}
-    found = copies(wishes, registry(entry("c", "web", "a")))
+    requests = {key("a"): asks("b"), key("b"): asks("c"), key("d"): asks("a"), key("e"): asks("web")}
+    found = copies(requests, registry(entry("c", "web", "a")))
     assert found.looping.keys() == {key("a"), key("b"), key("c")}
     assert "edge/a copies edge/b copies edge/c copies edge/a" in found.looping[key("a")]
     assert found.targets.keys() == {key("d"), key("e")}
@@ -187,7 +199,7 @@ def test_a_loop_is_refused_and_what_hangs_on_it_is_not() -> None:
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("abcdefg"), max_size=6))
-def test_a_target_loops_exactly_when_it_comes_back_to_itself(edges: Mapping[str, str]) -> None:
+def test_copy_loops_exactly_if_its_sources_lead_back(edges: Mapping[str, str]) -> None:
     """A copy counts as looping exactly if following the sources leads back to it."""
 
     def returns(start: str) -> bool:
@@ -201,7 +213,7 @@ def test_a_target_loops_exactly_when_it_comes_back_to_itself(edges: Mapping[str,
     assert {target.name for target in found.looping} == {name for name in edges if returns(name)}
 
 
-def test_nothing_asked_for_leaves_the_registry_as_it_is() -> None:
+def test_registry_without_copies_is_the_same_object() -> None:
     """Without copies the merged registry is the same object."""
     plain = registry(entry("a", "web"))
     assert merge(plain, copies({}, plain)) is plain
@@ -210,10 +222,10 @@ def test_nothing_asked_for_leaves_the_registry_as_it_is() -> None:
 def test_a_service_that_is_being_deleted_asks_for_nothing() -> None:
     """A Service that is being deleted, lacks the annotation or does not exist asks for no copy."""
     said = {ENABLED: "true", NAME: "web"}
-    assert wish(build.service(annotations=said)) == asks("web")
-    assert wish(build.service(annotations=said, deleting=True)) is None
-    assert wish(build.service(annotations={NAME: "web"})) is None
-    assert wish(None) is None
+    assert copy_request(build.service(annotations=said)) == asks("web")
+    assert copy_request(build.service(annotations=said, deleting=True)) is None
+    assert copy_request(build.service(annotations={NAME: "web"})) is None
+    assert copy_request(None) is None
 
 
 # --- over time -------------------------------------------------------------------------------------------
@@ -224,7 +236,7 @@ def asking(name: str, **more: str) -> Service:
     return build.service(name, annotations={ENABLED: "true", NAME: "web"} | more)
 
 
-def test_only_news_are_news() -> None:
+def test_only_changed_copy_annotations_count_as_a_change() -> None:
     """Only a change of the copy annotations counts as a change."""
     copying = Copying(lambda: ())
     assert copying.note(key("a"), asking("a"))
@@ -240,7 +252,7 @@ def test_the_same_wishes_give_the_same_registry() -> None:
     assert copying.merged(file) is copying.merged(file)
 
 
-def test_who_takes_a_wish_back_is_remembered_while_slices_are_left() -> None:
+def test_withdrawn_copy_is_remembered_while_slices_remain() -> None:
     """A Service that no longer asks for a copy is withdrawn until its slices are gone."""
     published = [key("a")]
     copying, file = Copying(lambda: published), registry()

@@ -59,7 +59,7 @@ def test_a_stale_address_does_not_hold_it() -> None:
     assert [slice_.name for slice_ in found.deletes] == ["payments"]
 
 
-def test_it_stays_for_as_long_as_both_have_to_stand() -> None:
+def test_old_slice_stays_for_the_settling_time() -> None:
     """The old slice stays for the settling time, so that consumers see our slice first."""
     found = taken(theirs(ONE), {ONE: PUBLISHED}, now=SETTLE - 1)
     assert (found.deletes, found.wake_at) == ((), SETTLE)
@@ -76,7 +76,7 @@ def test_it_stays_for_as_long_as_both_have_to_stand() -> None:
         {"wanted": {}},
     ],
 )
-def test_it_stays_while_the_source_has_more_than_ours(lacks: dict[str, Said]) -> None:
+def test_old_slice_stays_until_ours_has_all_endpoints(lacks: dict[str, Said]) -> None:
     """The old slice stays until our slices contain all that the source states, with the same conditions."""
     both = {ONE: PUBLISHED, TWO: PUBLISHED}
     found = taken(theirs(ONE, TWO), **{"wanted": both, "stated": both, **lacks})
@@ -87,13 +87,13 @@ def test_it_stays_while_the_source_has_more_than_ours(lacks: dict[str, Said]) ->
 @pytest.mark.parametrize(
     "source", [{"unknown": "no answer yet"}, {"complete": False}, {"unknown_nodes": ["n7"]}, {"stated": {}}]
 )
-def test_a_source_that_does_not_say_all_takes_nothing_away(source: dict[str, Any]) -> None:
+def test_old_slice_stays_while_the_source_is_incomplete(source: dict[str, Any]) -> None:
     """The old slice stays while the source is unknown, incomplete or empty."""
     found = taken(theirs(ONE, STALE), {ONE: PUBLISHED}, **source)
     assert (found.deletes, [finding.objects for finding in found.findings]) == ((), [(STALE,)])
 
 
-def test_a_second_source_that_says_nothing_takes_nothing_away() -> None:
+def test_old_slice_stays_while_a_second_source_is_empty() -> None:
     """The old slice stays while a second source is empty, since the address may belong to that source."""
     mine = build.slice(endpoints=endpoints({ONE: PUBLISHED}))
     group = EndpointGroup(GroupKey("eu", "IPv4"), build.by_address(mine.endpoints), (build.PORT,), (prepare(mine),))
@@ -102,12 +102,12 @@ def test_a_second_source_that_says_nothing_takes_nothing_away() -> None:
     assert [finding.objects for finding in found.findings] == [(TWO,)]
 
 
-def test_without_anything_ready_of_ours_it_stays() -> None:
+def test_old_slice_stays_while_ours_has_nothing_ready() -> None:
     """The old slice stays while no endpoint of ours is ready, whatever the source states."""
     assert taken(theirs(ONE, STALE), {ONE: FAILED}).findings[0].objects == (ONE, STALE)
 
 
-def test_an_endpoint_that_the_source_says_is_not_ready_does_not_hold_it() -> None:
+def test_unready_endpoint_does_not_keep_the_old_slice() -> None:
     """An endpoint that the source states as not ready does not keep the old slice."""
     found = taken(theirs(ONE, TWO), {ONE: PUBLISHED, TWO: FAILED})
     assert [slice_.name for slice_ in found.deletes] == ["payments"]
@@ -119,7 +119,7 @@ def test_ports_that_endpoint_copier_got_wrong_do_not_hold_it() -> None:
     assert [slice_.name for slice_ in found.deletes] == ["payments"]
 
 
-def test_a_wish_that_was_taken_back_is_no_mass_removal() -> None:
+def test_withdrawn_copies_do_not_count_as_dropped() -> None:
     """Slices of withdrawn copies do not count as dropped, however many endpoints they have."""
     slices = [build.slice("a-0", build.endpoints(3), service="a"), build.slice("b-0", build.endpoints(3), service="b")]
     withdrawn = frozenset({TargetKey("edge", "a"), TargetKey("edge", "b")})

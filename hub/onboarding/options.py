@@ -27,7 +27,7 @@ MONTH: Final = 30 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ClusterOptions:
     """The options of the command line.
 
     Attributes:
@@ -64,14 +64,14 @@ class Wish:
         return self.access.cluster
 
 
-async def remote_access(wish: Wish, path: str) -> ClusterAccess:
+async def remote_access(options: ClusterOptions, path: str) -> ClusterAccess:
     """Access to the remote cluster, from the kubeconfig file that the user gave.
 
     Raises:
         KubeconfigError: the file cannot be used.
     """
     policy = KubeconfigPolicy(trusted=True)
-    return await asyncio.to_thread(load_kubeconfig, path, policy=policy, context=wish.context)
+    return await asyncio.to_thread(load_kubeconfig, path, policy=policy, context=options.context)
 
 
 @asynccontextmanager
@@ -93,11 +93,11 @@ class HubSide:
         where: the Secret's place, for messages.
     """
 
-    def __init__(self, admin: Admin, wish: Wish) -> None:
+    def __init__(self, admin: Admin, options: ClusterOptions) -> None:
         self.server = admin.server
         self._admin = admin
-        self._wish = wish
-        self.where = f"Secret {wish.secrets_namespace}/{wish.name} of the hub cluster"
+        self._options = options
+        self.where = f"Secret {options.secrets_namespace}/{options.name} of the hub cluster"
 
     async def find(self) -> Manifest | None:
         """The cluster's Secret; None if it does not exist.
@@ -107,10 +107,10 @@ class HubSide:
             HubError: the Secret cannot be read.
         """
         try:
-            found = await self._admin.find("Secret", self._wish.name, self._wish.secrets_namespace)
+            found = await self._admin.find("Secret", self._options.name, self._options.secrets_namespace)
         except HubError as error:
             raise self._explained(error) from error
-        if found is not None and not (is_ours(found) and cluster_of(found) == self._wish.name):
+        if found is not None and not (is_ours(found) and cluster_of(found) == self._options.name):
             raise Refused(
                 f"{self.where} exists and was not made by 'hub cluster add'; "
                 "delete it, or choose another NAME or --secrets-namespace"
@@ -123,7 +123,7 @@ class HubSide:
         Raises:
             HubError: the Secret cannot be written, or has changed since it was found.
         """
-        manifest = secret(self._wish.name, self._wish.secrets_namespace, content)
+        manifest = secret(self._options.name, self._options.secrets_namespace, content)
         try:
             if found is None:
                 await self._admin.create(manifest)
@@ -141,14 +141,14 @@ class HubSide:
             HubError: the Secret cannot be deleted.
         """
         try:
-            gone = await self._admin.delete("Secret", self._wish.name, self._wish.secrets_namespace)
+            gone = await self._admin.delete("Secret", self._options.name, self._options.secrets_namespace)
         except HubError as error:
             raise self._explained(error) from error
         return "deleted" if gone else "absent"
 
     def _explained(self, error: HubError) -> HubError:
         """The error with the Secret's place and a hint."""
-        namespace = self._wish.secrets_namespace
+        namespace = self._options.secrets_namespace
         match error:
             case Forbidden():
                 hint = f"your account needs secrets: get, create, update, delete in namespace {namespace}"
@@ -164,12 +164,12 @@ class HubSide:
 
 
 @asynccontextmanager
-async def hub_side(wish: Wish, clock: Clock) -> AsyncIterator[HubSide]:
+async def hub_side(options: ClusterOptions, clock: Clock) -> AsyncIterator[HubSide]:
     """Connects to the hub cluster for the Secret of ``wish.name``.
 
     Raises:
         KubeconfigError: there is no usable kubeconfig of the hub cluster.
     """
-    access = await asyncio.to_thread(load_hub_access, wish.hub_kubeconfig)
+    access = await asyncio.to_thread(load_hub_access, options.hub_kubeconfig)
     async with administer(Credentials(access, clock)) as admin:
-        yield HubSide(admin, wish)
+        yield HubSide(admin, options)
