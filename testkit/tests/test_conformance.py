@@ -457,7 +457,7 @@ def test_a_provider_without_configuration_breaks_no_rule() -> None:
     assert failing(plugin(config=NoConfig, open=open_provider), breakable=False) == {}
 
 
-def test_a_provider_that_says_nothing_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provider_without_a_snapshot_fails_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """A provider that yields no snapshot fails at the deadline instead of hanging the test run."""
     monkeypatch.setattr(harness, "DEADLINE", 0.1)
     with pytest.raises(TimeoutError):

@@ -222,13 +222,13 @@ def test_objects_from_python_are_validated_too() -> None:
         sim.put({"kind": "Pod", "metadata": {"name": "p"}})
 
 
-def test_a_bulky_node_weighs_what_a_real_one_does() -> None:
+def test_bulky_node_is_as_large_as_a_real_one() -> None:
     """A bulky node has about 12 KB of JSON."""
     size = len(json.dumps(make_node("n1", "10.7.0.1", bulk=True)))
     assert 9_000 < size < 15_000
 
 
-def test_a_namespace_goes_with_what_is_in_it() -> None:
+def test_deleting_a_namespace_removes_its_objects() -> None:
     """Deleting a namespace from Python removes its objects at once."""
     sim = SimulatedCluster()
     sim.put(make_service("edge", "web"))
@@ -236,7 +236,7 @@ def test_a_namespace_goes_with_what_is_in_it() -> None:
     assert sim.services.list() == []
 
 
-async def test_controllers_collect_what_nobody_owns(sim: SimulatedCluster) -> None:
+async def test_controllers_delete_slices_of_deleted_services(sim: SimulatedCluster) -> None:
     """With controllers a deleted Service takes its slices along; without them they stay."""
     for controllers in (True, False):
         cluster = SimulatedCluster(controllers=controllers)
@@ -324,7 +324,7 @@ async def test_too_many_requests_is_plain_text(sim: SimulatedCluster) -> None:
 
 
 async def test_refuse_lasts_until_healed(sim: SimulatedCluster) -> None:
-    """refuse fails every matching request until heal."""
+    """Every matching request fails after refuse, until heal."""
     sim.refuse(500, verb="watch")
     async with http(sim) as session:
         for _ in range(3):
@@ -350,7 +350,7 @@ async def test_a_hanging_server_answers_when_healed(sim: SimulatedCluster) -> No
         assert await line == ("ADDED", "n2")
 
 
-async def test_one_hanging_request_leaves_the_others_alone(sim: SimulatedCluster) -> None:
+async def test_hang_affects_only_the_next_request(sim: SimulatedCluster) -> None:
     """hang(1) affects only the next request."""
     sim.hang(1, verb="list")
     async with http(sim) as session:
@@ -374,7 +374,7 @@ async def test_a_client_may_leave_a_hanging_server(sim: SimulatedCluster) -> Non
 
 
 async def test_garbage_has_status_200(sim: SimulatedCluster) -> None:
-    """garbage answers with status 200 and the given body, like a captive portal or a truncated list."""
+    """A garbage answer has status 200 and the given body, like a captive portal or a truncated list."""
     sim.garbage()
     sim.garbage(body=b'{"kind":"NodeList","items":[', content_type="application/json", verb="watch")
     async with http(sim) as session:
@@ -447,7 +447,7 @@ async def test_history_is_finite(sim: SimulatedCluster) -> None:
             assert await event(stream) == ("ADDED", "n1")
 
 
-async def test_a_restored_cluster_goes_back(sim: SimulatedCluster) -> None:
+async def test_restore_brings_back_old_objects_and_versions(sim: SimulatedCluster) -> None:
     """Restore brings back old objects and versions, as from a backup, and resets streams."""
     past = sim.version
     sim.nodes.add(make_node("n2", "10.7.0.2"))

@@ -81,7 +81,7 @@ def test_a_bad_record_is_rejected_and_makes_the_answer_incomplete(bad: object, r
     assert made == Snapshot((SnapshotEndpoint("a", ("10.9.0.1",)),), complete=False, problems=(reason,))
 
 
-def test_only_bad_records_are_an_error() -> None:
+def test_document_with_only_rejected_records_is_an_error() -> None:
     """A document with only rejected records is an error, not an empty answer."""
     with pytest.raises(InventoryError, match=r"inv\.json: all 2 records are rejected; record 0: must be an object"):
         snapshot("inv.json", [1, 2])
@@ -117,7 +117,7 @@ GOOD = json.dumps([record()]).encode()
         (b"<html>not found</html>", "not JSON at line 1, column 1"),
     ],
 )
-def test_a_bad_document_is_an_error_that_says_where(document: bytes, reason: str) -> None:
+def test_error_names_document_and_position_and_quotes_nothing(document: bytes, reason: str) -> None:
     """The error names the document and the position of the mistake, and never quotes content."""
     with pytest.raises(InventoryError) as caught:
         parse("inv.json", document)
@@ -141,7 +141,7 @@ mixed = st.dictionaries(st.sampled_from([*record(), "ips", "zone"]), json_values
 
 
 @given(st.lists(mixed | json_values, max_size=6))
-def test_whatever_the_records_the_answer_is_whole_or_says_what_is_missing(records: list[Any]) -> None:
+def test_snapshot_is_complete_exactly_if_no_record_is_rejected(records: list[Any]) -> None:
     """Any records give a snapshot or an InventoryError, and a snapshot is complete exactly if no record is rejected."""
     try:
         made = snapshot("x", records)

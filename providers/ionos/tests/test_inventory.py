@@ -76,7 +76,7 @@ def test_nics_stand_in_the_order_of_their_slots() -> None:
     assert [nic.lan for nic in server(A, item({"items": cards})).nics] == [1, 2, 3]
 
 
-def test_zone_auto_is_none() -> None:
+def test_zone_auto_means_no_zone() -> None:
     """The zone AUTO counts as no zone, because it only says that the cloud chose one."""
     assert server(A, item(card(), availabilityZone="AUTO")).zone == ""
     assert server(A, item(card(), availabilityZone="ZONE_1")).zone == "ZONE_1"

@@ -220,7 +220,7 @@ async def test_several_data_centers_are_one_place(world: World) -> None:
     assert said == {"n1": Found(("10.7.0.1",)), "n2": Found(("10.7.0.2",))}
 
 
-async def test_a_failing_data_center_is_no_smaller_fleet(world: World) -> None:
+async def test_failed_list_gives_no_node_an_answer(world: World) -> None:
     """If one of two lists fails, no node gets an answer, and the error names the list."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, _ = await world.open(datacenters=[DC, OTHER_DC])
@@ -240,7 +240,7 @@ async def test_a_node_of_managed_kubernetes_is_found_there(world: World) -> None
     assert said == {"any": Found(("10.7.0.1", "203.0.113.1")), "pool-2": Found(("10.7.0.2",))}
 
 
-async def test_managed_kubernetes_is_not_asked_where_nobody_needs_it(world: World) -> None:
+async def test_managed_kubernetes_is_not_listed_while_every_node_has_a_server(world: World) -> None:
     """While every node has a server, the nodes of managed Kubernetes are not listed."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, _ = await world.open(k8sClusterId=K8S)
@@ -340,7 +340,7 @@ async def test_hundred_clusters_cost_one_list_per_interval(world: World) -> None
     assert found == [(100, 4, 0, 1)]
 
 
-async def test_another_credential_is_another_list(world: World) -> None:
+async def test_cluster_with_another_credential_gets_its_own_list(world: World) -> None:
     """A cluster with another credential gets its own list, and never the answer for another account."""
     world.hub.secrets["WRONG"] = "expired"
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
@@ -353,7 +353,7 @@ async def test_another_credential_is_another_list(world: World) -> None:
     assert await answer(right) == Found(("10.7.0.1",))
 
 
-async def test_a_list_nobody_uses_ends(world: World) -> None:
+async def test_list_ends_with_its_last_cluster(world: World) -> None:
     """A list goes on while one cluster uses it, and ends with the last one."""
     first, second = AsyncExitStack(), AsyncExitStack()
     config = IonosConfig.model_validate(
@@ -373,7 +373,7 @@ async def test_a_list_nobody_uses_ends(world: World) -> None:
     assert world.lists == lists
 
 
-async def test_clusters_are_told_of_a_change_and_of_nothing_else(world: World) -> None:
+async def test_only_a_changed_list_notifies_clusters(world: World) -> None:
     """A list with the same content tells no cluster; a list that differs tells each cluster."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, cluster = await world.open()
@@ -425,7 +425,7 @@ async def test_missing_nodes_cost_one_early_list_per_ten_seconds(world: World) -
     assert world.cloud.stats()[0].early == 2
 
 
-async def test_a_node_that_stays_missing_asks_for_no_more_lists(world: World) -> None:
+async def test_missing_node_causes_at_most_two_early_lists(world: World) -> None:
     """After two lists without a node there are no more early lists, so a foreign node does not cost one every 10 s."""
     provider, _ = await world.open(refresh="10m")
     for _ in range(6):
@@ -566,7 +566,7 @@ async def test_an_endless_answer_ends(world: World, monkeypatch: pytest.MonkeyPa
         await answer(provider)
 
 
-async def test_a_silent_api_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_without_an_answer_times_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that gets no answer times out."""
     monkeypatch.setattr("hub_provider_ionos.api.ANSWER", 0.2)
     provider, _ = await world.open()
@@ -816,7 +816,7 @@ async def test_an_expired_token_is_named_and_recovers_when_it_is_renewed(world: 
     assert await answer(provider) == Found(("10.7.0.1",))
 
 
-async def test_a_renewed_token_counts_at_once_for_who_asks(world: World) -> None:
+async def test_call_after_token_renewal_retries_at_once(world: World) -> None:
     """A call after the token was renewed makes a new attempt instead of raising the old error."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     world.hub.secrets["TOKEN"] = "expired"
@@ -874,7 +874,7 @@ async def test_a_ca_file_without_a_certificate_is_refused(world: World, tmp_path
 
 
 @pytest.mark.parametrize("ca", [True, False])
-async def test_an_api_with_an_authority_of_its_own(ca: bool, tmp_path: Path) -> None:
+async def test_api_with_its_own_ca_needs_ca_file(ca: bool, tmp_path: Path) -> None:
     """An API with its own certificate authority is trusted only with caFile; the error without it names caFile."""
     (tmp_path / "ca.pem").write_text(f"# Főtanúsítvány\n{AUTHORITY}", encoding="utf-8")  # as a bundle has it
     async with a_world(tls=server_tls()) as world:

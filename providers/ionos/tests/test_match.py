@@ -59,7 +59,7 @@ def test_provider_id_names_the_server(provider_id: str) -> None:
 @pytest.mark.parametrize(
     "provider_id", ["", A, f"aws://{A}", f"ionos://{A}/../x", f"ionos://{A}\n", "ionos://x", "ionos://" + "-" * 36]
 )
-def test_another_provider_id_names_nothing(provider_id: str) -> None:
+def test_other_provider_id_matches_no_server(provider_id: str) -> None:
     """A provider ID other than ``ionos://UUID`` names no server."""
     assert ids(node(provider_id, name="x"), server(A)) == []
 
@@ -109,7 +109,7 @@ def test_two_data_centers_with_one_name_are_ambiguous() -> None:
     assert isinstance(said, Unknown)
 
 
-def test_nobody_is_missing() -> None:
+def test_node_without_name_does_not_match_server_without_name() -> None:
     """A node without a name does not match a server without a name."""
     assert resolve(node(name=""), place(server(A, "")), RULES) == MISSING
 
@@ -139,7 +139,7 @@ def test_addresses_of_the_lan(nics: tuple[Nic, ...], rules: Rules, addresses: tu
     assert resolve(node(), place(server(A, "n1", *nics)), rules) == Found(addresses)
 
 
-def test_the_nodes_own_address_comes_before_a_services() -> None:
+def test_reported_node_address_precedes_load_balancer_address() -> None:
     """An address that the Node reports comes before a load balancer's, even if that is first on the NIC."""
     nic = Nic(2, ("10.7.0.99", "10.7.0.1"))
     assert resolve(node("", "", "n1", "10.7.0.1"), place(server(A, "n1", nic)), RULES) == Found(
@@ -148,7 +148,7 @@ def test_the_nodes_own_address_comes_before_a_services() -> None:
 
 
 @pytest.mark.parametrize("reported", ["fd00::1", "FD00::1", "fd00:0:0:0:0:0:0:1", "fd00:0000::0001"])
-def test_the_nodes_own_address_counts_in_any_spelling(reported: str) -> None:
+def test_reported_node_address_matches_in_any_spelling(reported: str) -> None:
     """A reported IPv6 address is recognised in every spelling; Kubernetes accepts all, the lists have the shortest."""
     nic = Nic(2, ("fd00::99", "fd00::1"))
     assert resolve(node("", "", "n1", reported, "no address"), place(server(A, "n1", nic)), RULES) == Found(
@@ -156,19 +156,19 @@ def test_the_nodes_own_address_counts_in_any_spelling(reported: str) -> None:
     )
 
 
-def test_what_a_node_reports_is_no_address_of_its_server() -> None:
+def test_reported_address_not_on_the_server_is_ignored() -> None:
     """A reported address that is not on the server's NICs is ignored, because a Node may claim any address."""
     assert resolve(node("", "", "n1", "10.9.9.9"), place(server()), RULES) == Found(("10.7.0.1",))
 
 
-def test_failover_addresses_are_nobodys_own() -> None:
+def test_failover_addresses_are_left_out_on_their_lan() -> None:
     """Addresses of a LAN's failover group are left out on that LAN only, even if the Node reports them."""
     nic = Nic(2, ("10.7.0.50", "10.7.0.1"))
     places = place(server(A, "n1", nic), failover=((2, "10.7.0.50"), (3, "10.7.0.1")))
     assert resolve(node("", "", "n1", "10.7.0.50"), places, RULES) == Found(("10.7.0.1",))
 
 
-def test_a_server_with_nothing_but_a_failover_address_has_none() -> None:
+def test_node_with_only_a_failover_address_is_absent() -> None:
     """A node whose server has only a failover address is absent."""
     places = place(server(A, "n1", Nic(2, ("10.7.0.50",))), failover=((2, "10.7.0.50"),))
     assert resolve(node(), places, RULES) == Absent(f"server {A} has no address of its own in LAN 2")
@@ -183,7 +183,7 @@ def test_an_address_two_servers_have_is_ambiguous() -> None:
     assert resolve(node(f"ionos://{A}"), apart, RULES) == Found(("10.7.0.1",))
 
 
-def test_an_address_two_servers_have_on_a_lan_that_does_not_count_is_no_matter() -> None:
+def test_shared_address_on_a_later_lan_is_left_out() -> None:
     """A shared address on a later LAN is left out if an earlier LAN has an address of its family."""
     mine, shared = Nic(2, ("10.7.0.1",)), Nic(3, ("10.8.0.9", "fd00::1"))
     places = place(server(A, "n1", mine, shared), server(B, "n2", Nic(3, ("10.8.0.9",))))

@@ -63,7 +63,7 @@ def port_names(endpoint: SnapshotEndpoint) -> list[str] | None:
         ({"ready": True, "serving": False}, (True, False, False)),
     ],
 )
-def test_unset_conditions_mean_what_consumers_take_them_for(
+def test_unset_conditions_have_kubernetes_defaults(
     conditions: dict[str, bool], wanted: tuple[bool, bool, bool]
 ) -> None:
     """An endpoint is ready unless ``ready`` is false, ``serving`` defaults to ``ready``, ``terminating`` to false."""
@@ -117,7 +117,7 @@ def test_host_names_are_left_out_and_named() -> None:
     assert ["names" in problem for problem in snapshot.problems] == [True]
 
 
-def test_equal_ports_are_said_once() -> None:
+def test_equal_ports_become_the_snapshots_ports() -> None:
     """Ports that all endpoints serve become the snapshot's, however slices order them; empty slices are ignored."""
     snapshot = copied(
         slice_of("a", "10.0.0.1", ports=HTTP + METRICS),
@@ -150,7 +150,7 @@ def test_an_address_in_two_slices_serves_the_ports_of_both() -> None:
     assert port_names(found["10.0.0.2"]) is None
 
 
-def test_the_order_of_slices_makes_no_difference_to_what_is_read() -> None:
+def test_slice_order_does_not_change_endpoints() -> None:
     """Slices in another order give the same endpoints."""
     one, two = slice_of("a", "10.0.0.1", "10.0.0.2"), slice_of("b", "10.0.0.3", ports=METRICS)
     assert by_name(copied(one, two)) == by_name(copied(two, one))
@@ -175,7 +175,7 @@ def test_a_configuration_names_a_service(wrong: dict[str, str]) -> None:
         validate(ServiceCopyConfig, wrong)
 
 
-def test_its_own_guard_believes_the_first_answer() -> None:
+def test_one_empty_answer_is_enough_for_its_guard() -> None:
     """One empty answer is enough: the watch is synced, and addresses of deleted Pods are assigned to other Pods."""
     (type_,) = hub_provider_service_copy.hub_register_providers()
     assert type_.guard == GuardDefaults(empty_results=1, max_removal="off")

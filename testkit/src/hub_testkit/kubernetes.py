@@ -1,8 +1,8 @@
 """A simulated Kubernetes API server: real HTTPS on loopback, objects in memory, faults on demand.
 
-It exists for tests of providers and of the hub, and for ``hub demo``. It is no Kubernetes: eight kinds, no controllers
-unless asked, no server-side apply, protobuf, tables or discovery. What it does answer, it answers as kube-apiserver
-does; the same contract tests run against both.
+It is for tests of providers and of the hub, and for ``hub demo``. It implements only a part of Kubernetes: eight kinds,
+no controllers by default, no server-side apply, protobuf, tables or discovery. It answers supported requests as
+kube-apiserver does; the same contract tests run against both.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ Json = dict[str, Any]
 
 NAMESPACES_AT_START = ("default", "kube-node-lease", "kube-public", "kube-system")
 HISTORY = 4096
-"""Changes remembered per kind by default; older resourceVersions answer 410. A real one forgets after five minutes."""
+"""Changes remembered per kind by default; older versions answer 410. A real server forgets after five minutes."""
 ADMIN = "admin"
 
 
 class SimulatedCluster:
-    """One simulated cluster. An async context manager: it serves inside ``async with``, and keeps its objects after.
+    """A simulated cluster. It serves inside ``async with`` and keeps its objects afterwards.
 
     Example:
         ::
@@ -62,16 +62,16 @@ class SimulatedCluster:
                 sim.heal()
 
     Args:
-        name: name in kubeconfigs.
-        families: families of the Service network, the default one first.
-        controllers: also collect objects whose owners are gone, and finish the deletion of namespaces, at once. Without
-            it both stay, as they do on an API server that has no kube-controller-manager.
-        history: changes remembered per kind.
-        clock: where timestamps come from.
+        name: The cluster's name in kubeconfigs.
+        families: The IP families of the Service network, the default one first.
+        controllers: Delete objects whose owners are gone and finish the deletion of namespaces, at once. Otherwise both
+            stay, as on an API server without kube-controller-manager.
+        history: The number of changes remembered per kind.
+        clock: The source of timestamps; None = the system's clock.
 
     Attributes:
-        nodes, namespaces, services, slices, leases, events, configmaps, secrets: the objects.
-        tokens: bearer token -> user name; take one out and it answers 401.
+        nodes, namespaces, services, slices, leases, events, configmaps, secrets: The objects of each kind.
+        tokens: Bearer token -> user name. A token that is removed answers 401.
     """
 
     def __init__(
@@ -122,11 +122,11 @@ class SimulatedCluster:
         await self.stop()
 
     async def start(self) -> None:
-        """Serve on a free port of 127.0.0.1; after a :meth:`stop`, on the same one, with the same objects."""
+        """Starts to serve on a free port of 127.0.0.1; after a :meth:`stop`, on the same port with the same objects."""
         if self._runner is not None:
             return
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
-        # A stream that will not end is cut after this; ours are ended before, see stop.
+        # Connections that are still open this many seconds after stop() are closed; stop() resets watches before that.
         runner = web.ServerRunner(server, shutdown_timeout=0.5)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", self._port, ssl_context=server_tls()).start()
@@ -134,12 +134,12 @@ class SimulatedCluster:
         self._runner = runner
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        if self._runner is None:  # its connection was being made when we stopped: nobody else ends it
+        if self._runner is None:  # the connection was being made during stop(), which could not close it
             abort(request)
         return await self._face.handle(request)
 
     async def stop(self) -> None:
-        """Stop serving: open streams are reset, connections refused from now on. Faults are healed."""
+        """Stops serving: resets open streams, refuses connections from now on and ends all faults."""
         if self._runner is None:
             return
         runner, self._runner = self._runner, None
@@ -149,10 +149,10 @@ class SimulatedCluster:
 
     @property
     def url(self) -> str:
-        """Where it serves.
+        """The server's address.
 
         Raises:
-            RuntimeError: it never did.
+            RuntimeError: The cluster was never started.
         """
         if not self._port:
             raise RuntimeError(f"simulated cluster {self.name} was not started")
@@ -160,19 +160,19 @@ class SimulatedCluster:
 
     @property
     def ca_pem(self) -> str:
-        """The authority to trust."""
+        """The certificate authority to trust, in PEM."""
         return AUTHORITY
 
     def client_tls(self) -> ssl.SSLContext:
-        """A TLS context that trusts this server and nothing else."""
+        """Returns a TLS context that trusts only simulated clusters."""
         return client_tls()
 
     def kubeconfig(self, token: str | None = None) -> str:
-        """A kubeconfig for the administrator, or for another token; CA and token inline, context named after us."""
+        """Returns a kubeconfig with CA and token inline and the cluster's name as context; None = the admin's token."""
         return kubeconfig(self.name, self.url, ADMIN, token or self.token)
 
     def write_kubeconfig(self, path: Path, token: str | None = None) -> Path:
-        """Write :meth:`kubeconfig` to a file only its owner may read; returns the path."""
+        """Writes :meth:`kubeconfig` to a file that only its owner may read; returns the path."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
         path.write_text(self.kubeconfig(token))
@@ -182,15 +182,15 @@ class SimulatedCluster:
 
     @property
     def version(self) -> int:
-        """The cluster's current resourceVersion; moves with every change and with nothing else."""
+        """The cluster's current resourceVersion; it increases with every change, and only then."""
         return self._store.version
 
     def put(self, obj: Mapping[str, Any]) -> Json:
-        """Create or replace an object of any kind, by its ``kind``, status included."""
+        """Creates or replaces an object of any kind, by its ``kind``, status included."""
         return self._of(obj["kind"]).put(obj)
 
     def delete(self, kind: str, name: str, namespace: str = "") -> None:
-        """Delete an object by kind or resource name (``Node``, ``nodes``)."""
+        """Deletes an object; ``kind`` is the kind or the resource name (``Node``, ``nodes``)."""
         self._of(kind).delete(name, namespace=namespace)
 
     def _of(self, name: str) -> Collection:
@@ -199,49 +199,49 @@ class SimulatedCluster:
                 return self._collection(kind)
         raise ValueError(f"the simulated cluster has no kind {name!r}")
 
-    # --- what was asked ------------------------------------------------------------------------
+    # --- counters of requests ------------------------------------------------------------------
 
     @property
     def requests(self) -> Counter[tuple[str, str]]:
-        """How often each (verb, resource) was asked for, refused ones included; ``clear()`` it between phases."""
+        """The number of requests by (verb, resource), with refused ones; ``clear()`` it between phases of a test."""
         return self._face.requests
 
     @property
     def writes(self) -> int:
-        """Requests so far that were meant to change something."""
+        """The number of requests so far with a verb that changes objects."""
         return sum(n for (verb, _), n in self.requests.items() if verb not in ("get", "list", "watch"))
 
     def streams(self, resource: str | None = None) -> int:
-        """Watches open now."""
+        """Returns the number of open watches, of one resource or of all."""
         return len(self._store.watchers(resource))
 
     # --- rights --------------------------------------------------------------------------------
 
     def add_token(self, user: str, token: str | None = None) -> str:
-        """A further token, allowed everything until :meth:`forbid`; returns it."""
+        """Adds a token, which may do everything until :meth:`forbid`, and returns it."""
         token = token or secrets.token_urlsafe(16)
         self.tokens[token] = user
         return token
 
     def rotate_token(self) -> str:
-        """Replace the administrator's token: the old one answers 401 from now on."""
+        """Replaces the administrator's token and returns the new one: the old one answers 401 from now on."""
         del self.tokens[self.token]
         self.token = self.add_token(ADMIN)
         return self.token
 
     def forbid(self, verb: str = "*", resource: str = "*", user: str = "*") -> None:
-        """Answer 403 to these requests; ``resource`` may be ``nodes/status``. :meth:`permit` undoes it."""
+        """Answers 403 to these requests until :meth:`permit`; ``resource`` may be ``nodes/status``."""
         self._rights.forbidden.add((user, verb, resource))
 
     def permit(self) -> None:
-        """Undo every :meth:`forbid`."""
+        """Undoes every :meth:`forbid`."""
         self._rights.forbidden.clear()
 
     # --- faults --------------------------------------------------------------------------------
 
     @property
     def latency(self) -> float:
-        """Seconds every answer waits; settable. Streams are not slowed down."""
+        """Seconds that every answer is delayed; settable. Streams are not slowed down."""
         return self._face.latency
 
     @latency.setter
@@ -250,7 +250,7 @@ class SimulatedCluster:
 
     @property
     def bookmark_interval(self) -> float:
-        """Seconds between bookmarks; settable for watches that start later. A real one has 60."""
+        """Seconds between bookmarks; settable for watches that start later. A real server has 60."""
         return self._face.bookmark_interval
 
     @bookmark_interval.setter
@@ -268,7 +268,7 @@ class SimulatedCluster:
         reason: str | None = None,
         retry_after: float | None = None,
     ) -> None:
-        """Answer the next ``count`` matching requests with an error; 429 is text/plain, others are a ``Status``."""
+        """Answers the next ``count`` matching requests with an error: 429 as text/plain, others as a ``Status``."""
         self._faults.add(Fault("answer", verb, resource, count, status, message, reason, retry_after))
 
     def refuse(
@@ -281,11 +281,11 @@ class SimulatedCluster:
         reason: str | None = None,
         retry_after: float | None = None,
     ) -> None:
-        """Answer all matching requests with an error until :meth:`heal`."""
+        """Answers all matching requests with an error until :meth:`heal`."""
         self._faults.add(Fault("answer", verb, resource, None, status, message, reason, retry_after))
 
     def hang(self, count: int | None = None, *, verb: str | None = None, resource: str | None = None) -> None:
-        """Accept matching requests and do not answer them until :meth:`heal`; without ``count``, streams freeze too."""
+        """Leaves matching requests unanswered until :meth:`heal`; without ``count``, open streams are silent too."""
         self._faults.add(Fault("hang", verb, resource, count))
 
     def garbage(
@@ -297,26 +297,27 @@ class SimulatedCluster:
         body: bytes = b"<html><body>Please log in</body></html>",
         content_type: str = "text/html",
     ) -> None:
-        """Answer matching requests with status 200 and this body; of a watch, it is the whole stream."""
+        """Answers matching requests with status 200 and this body; for a watch, the body is the whole stream."""
         self._faults.add(Fault("garbage", verb, resource, count, body=body, content_type=content_type))
 
     def drop_next(self, count: int = 1, *, verb: str | None = None, resource: str | None = None) -> None:
-        """Reset the connection instead of doing what the next ``count`` matching requests ask."""
+        """Resets the connection of the next ``count`` matching requests without processing them."""
         self._faults.add(Fault("cut", verb, resource, count))
 
     def lose_answer(self, count: int = 1, *, verb: str | None = None, resource: str | None = None) -> None:
-        """Do what the next ``count`` matching requests ask, then reset the connection: the client never hears of it."""
+        """Processes the next ``count`` matching requests, but resets the connection instead of answering."""
         self._faults.add(Fault("lose", verb, resource, count))
 
     def cut_stream(
         self, resource: str | None = None, *, how: Literal["reset", "end", "expire", "half-line"] = "reset"
     ) -> int:
-        """Interrupt open watches and return how many.
+        """Interrupts open watches and returns their number.
 
         Args:
-            resource: of this resource only.
-            how: ``reset`` the connection, ``end`` as at a timeout, ``expire`` with a 410 event and an end, or
-                ``half-line``: the beginning of an event and a reset.
+            resource: Only watches of this resource; None = all.
+            how: ``reset`` the connection; ``end`` the stream as at a timeout; ``expire`` it with a 410 event and an
+                end;
+                ``half-line``: send the beginning of an event, then reset the connection.
         """
         watchers = self._store.watchers(resource)
         for watcher in watchers:
@@ -331,27 +332,27 @@ class SimulatedCluster:
         return len(watchers)
 
     def inject(self, line: bytes, resource: str | None = None) -> int:
-        """Write a raw line into open watches (garbage, an event that never was) and return how many."""
+        """Writes a raw line (garbage, an invented event) into open watches and returns their number."""
         watchers = self._store.watchers(resource)
         for watcher in watchers:
             watcher.push_line(line.rstrip(b"\n") + b"\n")
         return len(watchers)
 
     def compact(self) -> None:
-        """Forget the past: lists, pages and watches at any older resourceVersion answer 410. Open watches go on."""
+        """Forgets the history: lists, pages and watches at older resourceVersions answer 410. Open watches continue."""
         self._store.compact()
 
     def restore(self, version: int) -> None:
-        """Go back to an earlier resourceVersion, as when etcd is restored from a backup; streams are reset.
+        """Goes back to an earlier resourceVersion, as if etcd were restored from a backup, and resets streams.
 
         Raises:
-            Refusal: 410, that version is forgotten.
+            Refusal: 410: the version is no longer in the history.
         """
         self._store.restore(version)
         self.cut_stream()
 
     def heal(self) -> None:
-        """End every fault: what hung is answered now. Latency, tokens and rights stay as they are."""
+        """Ends every fault; hanging requests are answered now. Latency, tokens and rights are not changed."""
         self._faults.heal()
 
 

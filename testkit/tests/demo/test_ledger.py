@@ -1,4 +1,4 @@
-"""The account: how fast, what was lost, and whether the end is as it should be."""
+"""Tests of the ledger: latencies, losses and the verdict."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ UP, DRAINING = Shown("eu", 30443, ready=True), Shown("eu", 30443, ready=False)
 
 
 def summed_up(ledger: Ledger, published: dict[Spot, Shown], wanted: dict[Spot, Shown]) -> Verdict:
-    """The verdict over a small world."""
+    """Returns the verdict for a small world."""
     return verdict(ledger, published, wanted, clusters=1, nodes=2, services=1, writes=3)
 
 
 def settled() -> Ledger:
-    """A ledger at second 10, with A and B published since second 0."""
+    """Returns a ledger in which A and B are wanted since second 0 and published since second 0.1."""
     ledger = Ledger()
     ledger.happened("start", {A: UP, B: UP}, 0.0)
     ledger.observed({A: UP, B: UP}, 1, 0.1)
@@ -24,7 +24,7 @@ def settled() -> Ledger:
 
 
 def test_change_is_done_when_everything_it_changed_is_published() -> None:
-    """The time counts until the last endpoint is as wanted."""
+    """A change is done, and its time measured, when the last of its endpoints is published."""
     ledger = Ledger()
     change = ledger.happened("start", {A: UP, B: UP}, 1.0)
     assert ledger.observed({A: UP}, 1, 1.2) == []
@@ -42,13 +42,13 @@ def test_change_is_done_when_everything_it_changed_is_published() -> None:
         ({}, "2 endpoints out of 1 service"),
     ],
 )
-def test_change_says_what_it_means_for_consumers(wanted: dict[Spot, Shown], words: str) -> None:
-    """The effect of a change is told in endpoints and services."""
+def test_change_effect_is_stated_in_endpoints_and_services(wanted: dict[Spot, Shown], words: str) -> None:
+    """The effect of a change is described by numbers of endpoints and services."""
     assert settled().happened("something", wanted, 10.0).effect == words
 
 
 def test_change_that_is_overtaken_has_no_latency() -> None:
-    """What is wanted otherwise before it was seen is done, but not measured."""
+    """A change that a later one replaces before it is published is done, but has no latency."""
     ledger = settled()
     first = ledger.happened("cordoned", {A: UP, B: DRAINING}, 10.0)
     second = ledger.happened("left", {A: UP}, 10.1)
@@ -57,8 +57,8 @@ def test_change_that_is_overtaken_has_no_latency() -> None:
     assert second.seconds == pytest.approx(0.1)
 
 
-def test_endpoint_that_goes_although_it_is_wanted_is_lost() -> None:
-    """An endpoint that was wanted all the time and is gone, or not ready, counts once each time."""
+def test_wanted_endpoint_that_disappears_counts_as_lost() -> None:
+    """A wanted endpoint that is removed or becomes not ready counts as lost, once each time."""
     ledger = settled()
     ledger.observed({A: UP}, 2, 10.0)
     assert ledger.lost == 1
@@ -68,8 +68,8 @@ def test_endpoint_that_goes_although_it_is_wanted_is_lost() -> None:
     assert not summed_up(ledger, {A: UP, B: UP}, {A: UP, B: UP}).ok
 
 
-def test_endpoint_that_is_not_wanted_is_not_lost() -> None:
-    """Removing what a failed node stood for is no loss, nor is doing so a moment after it has recovered."""
+def test_removed_unwanted_endpoint_is_not_lost() -> None:
+    """Removing a failed node's endpoint is no loss, even a moment after the node has recovered."""
     ledger = settled()
     ledger.happened("failed", {A: UP}, 10.0)
     ledger.happened("recovered", {A: UP, B: UP}, 10.1)
@@ -78,7 +78,7 @@ def test_endpoint_that_is_not_wanted_is_not_lost() -> None:
 
 
 def test_write_without_a_change_is_an_idle_write() -> None:
-    """Writes count as idle when nothing was under way for a while."""
+    """Writes count as idle if no change was pending for a while."""
     ledger = settled()
     ledger.observed({A: UP, B: UP}, 2, 0.3)
     assert ledger.idle_writes == 0
@@ -87,7 +87,7 @@ def test_write_without_a_change_is_an_idle_write() -> None:
 
 
 def test_verdict_is_good_when_published_equals_expected() -> None:
-    """The summary counts everything and says so."""
+    """The verdict is good if the published endpoints equal the expected ones; its text has the numbers."""
     assert summed_up(settled(), {A: UP, B: UP}, {B: UP, A: UP}) == Verdict(
         "demo: 1 clusters, 2 nodes, 1 services: 1 change, 3 writes, 0 endpoints lost; published = expected", ok=True
     )
@@ -112,6 +112,6 @@ def test_verdict_is_bad_when_anything_published_is_wrong(published: dict[Spot, S
     assert says in result.text
 
 
-def test_differences_of_equal_worlds_are_none() -> None:
-    """The order does not matter."""
+def test_equal_worlds_have_no_differences() -> None:
+    """Equal endpoints in another order have no differences."""
     assert differences({A: UP, B: UP}, {B: UP, A: UP}) == []

@@ -1,4 +1,4 @@
-"""The demo's provider keeps every rule of the plugin API."""
+"""Tests of the demo's provider: it follows every rule of the plugin API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hub.plugin import Node
 
 
 class TestDemoProvider(ProviderConformance):
-    """The conformance suite, against a cloud on loopback."""
+    """The demo's provider passes the conformance suite with a cloud on loopback."""
 
     plugin = provider
     name = "demo"
@@ -40,7 +40,7 @@ class TestDemoProvider(ProviderConformance):
 
 
 def test_provider_is_found_through_its_entry_point() -> None:
-    """The test kit declares it like any other distribution; nobody registers it by hand."""
+    """The hub finds the demo's provider by the entry point of the test kit's distribution."""
     entry = next(entry for entry in Catalog().entries() if entry.name == "demo")
     assert (entry.distribution, entry.module) == ("endpointslice-hub-testkit", "hub_testkit.demo.provider")
 
@@ -49,6 +49,6 @@ def test_provider_is_found_through_its_entry_point() -> None:
     "cloud", ["http://10.0.0.1:80", "https://127.0.0.1:80", "http://127.0.0.1:80/x", "http://a:80"]
 )
 def test_config_accepts_loopback_only(cloud: str) -> None:
-    """The demo's provider asks nothing but this machine."""
+    """The configuration accepts only addresses of a cloud on loopback."""
     with pytest.raises(ValidationError):
         DemoConfig(cloud=cloud, datacenter="eu")

@@ -1,4 +1,4 @@
-"""A whole show inside one process, without a terminal."""
+"""Tests of whole runs of the demo in one process, without a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hub_testkit.demo.world import World
 
 
 class Watching:
-    """An audience that remembers."""
+    """An audience that stores events and the last picture."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -26,8 +26,8 @@ class Watching:
         self.last = picture
 
 
-async def test_show_publishes_everything_and_says_so(tmp_path: Path) -> None:
-    """The real hub publishes what the world says; the verdict is good and the picture shows it."""
+async def test_show_publishes_everything_and_reports_success(tmp_path: Path) -> None:
+    """The hub publishes what the world wants; the verdict is good and the picture shows all endpoints."""
     watching = Watching()
     verdict = await show(World(tmp_path), watching, 2.5, asyncio.Event())
     assert verdict.ok, verdict.text
@@ -39,13 +39,13 @@ async def test_show_publishes_everything_and_says_so(tmp_path: Path) -> None:
 
 
 async def test_show_needs_no_other_package(tmp_path: Path) -> None:
-    """Without the provider ionos the demo's own cloud does."""
+    """The demo works with its own cloud, without the provider ``ionos``."""
     verdict = await show(World(tmp_path, cloud=Cloud(random.Random(1))), Watching(), 2.5, asyncio.Event())
     assert verdict.ok, verdict.text
 
 
 async def test_show_asks_the_real_provider_where_it_is_installed(tmp_path: Path) -> None:
-    """The fake IONOS API stands behind every cluster."""
+    """If the provider ``ionos`` is installed, every cluster uses it with the fake IONOS API."""
     world = World(tmp_path)
     verdict = await show(world, Watching(), 2.5, asyncio.Event())
     assert verdict.ok, verdict.text
@@ -54,7 +54,7 @@ async def test_show_asks_the_real_provider_where_it_is_installed(tmp_path: Path)
 
 
 async def test_show_fails_when_the_hub_publishes_nothing(tmp_path: Path) -> None:
-    """A hub that may not write leaves consumers without endpoints: the demo has failed."""
+    """If the hub is not allowed to write, the verdict is bad and names a missing endpoint."""
     world = World(tmp_path)
     world.hub.forbid("create", "endpointslices")
     verdict = await show(world, Watching(), 0.5, asyncio.Event(), settle=0.5)
@@ -62,8 +62,8 @@ async def test_show_fails_when_the_hub_publishes_nothing(tmp_path: Path) -> None
     assert "published is NOT as expected: checkout lacks 10.7.0.1 of payments-eu (and 46 more)" in verdict.text
 
 
-async def test_show_ends_when_it_is_told_to(tmp_path: Path) -> None:
-    """An endless show ends at the stop, with a verdict."""
+async def test_endless_show_ends_at_stop(tmp_path: Path) -> None:
+    """An endless run ends with a verdict when it is stopped."""
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(1.5, stop.set)
     async with asyncio.timeout(20.0):

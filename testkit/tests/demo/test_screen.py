@@ -1,4 +1,4 @@
-"""The table, rendered without a terminal."""
+"""Tests of the rendered picture, without a terminal."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ PICTURE = Picture(
 
 
 def rendered(picture: Picture, width: int = 120, lines: int = 40) -> list[str]:
-    """The picture as lines of text."""
+    """Renders the picture as lines of text."""
     console = Console(record=True, width=width, height=lines, file=io.StringIO())
     console.print(render(picture, lines))
     return console.export_text().splitlines()
 
 
 def row(lines: list[str], name: str) -> list[str]:
-    """The words of the line that begins with a name."""
+    """Returns the words of the line that begins with a name."""
     return next(line.split() for line in lines if line.startswith(name))
 
 
 def test_render_shows_services_and_clusters() -> None:
-    """Endpoints are counted by cluster and in all; clusters have a state, its age and the last error."""
+    """A Service has its endpoints by cluster and in total; a cluster has its state, its age and the last error."""
     lines = rendered(PICTURE)
     assert row(lines, "edge/payments") == ["edge/payments", "20/21", "7/7", "6/7", "7/7"]
     assert row(lines, "edge/refunds") == ["edge/refunds", "4/4", "·", "4/4", "·", "failover"]
@@ -54,7 +54,7 @@ def test_render_shows_services_and_clusters() -> None:
 
 
 def test_render_sums_up() -> None:
-    """The totals: changes, writes, latencies, heartbeats, losses."""
+    """The picture has the totals of changes, writes, latencies, heartbeats and losses, and the time that is left."""
     text = "\n".join(rendered(PICTURE))
     assert "changes: 57 → writes: 64 · half within 34 ms, all within 500 ms" in text
     assert "heartbeats: 640 → writes: 0 · endpoints lost: 0" in text
@@ -64,7 +64,7 @@ def test_render_sums_up() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 30), (200, 60)])
 def test_render_fits_the_terminal(width: int, height: int) -> None:
-    """It is no higher and no wider than the terminal; the newest event is always there, and no count is cut."""
+    """The picture fits into the terminal, always has the newest event, and cuts no count."""
     lines = rendered(PICTURE, width, height)
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
@@ -74,7 +74,7 @@ def test_render_fits_the_terminal(width: int, height: int) -> None:
 
 
 def test_render_leaves_out_the_oldest_events() -> None:
-    """A lower terminal shows fewer events, and always the newest."""
+    """A terminal with fewer lines shows fewer events, and always the newest."""
     shown = [line for line in rendered(PICTURE, lines=24) if "event" in line]
     assert 0 < len(shown) < 10
     assert "event 49" in shown[-1]
@@ -82,5 +82,5 @@ def test_render_leaves_out_the_oldest_events() -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.034, "34 ms"), (2.14, "2.1 s"), (185.0, "3m05s"), (59.97, "60.0 s")])
 def test_duration_is_short(seconds: float, text: str) -> None:
-    """Milliseconds, seconds or minutes."""
+    """A duration is written in milliseconds, seconds or minutes."""
     assert duration(seconds) == text

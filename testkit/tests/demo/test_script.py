@@ -1,4 +1,4 @@
-"""The script: the same show for the same seed, and one that can be played."""
+"""Tests of the script: it depends only on the seed, and can be played."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hub_testkit.demo.script import ACT, QUIET, Step, script
 
 
 def played(steps: list[Step]) -> dict[str, set[str]]:
-    """The nodes of each cluster after these steps; fails where a step cannot be played."""
-    nodes = {each.name: {f"{each.prefix}-{number}" for number, _ in enumerate(POOLS, 1)} for each in CLUSTERS}
+    """Returns the nodes of each cluster after these steps; fails at a step that cannot be played."""
+    nodes = {cluster.name: {f"{cluster.prefix}-{number}" for number, _ in enumerate(POOLS, 1)} for cluster in CLUSTERS}
     for step in steps:
         if step.action == "join":
             assert step.node not in nodes[step.cluster]
@@ -24,7 +24,7 @@ def played(steps: list[Step]) -> dict[str, set[str]]:
 
 
 def test_script_is_the_same_for_the_same_seed() -> None:
-    """Nothing but the seed and the length decides what happens."""
+    """The script depends only on the seed and the length."""
     assert list(script(30.0)) == list(script(30.0))
     assert list(islice(script(None, 1), 60)) == list(islice(script(None, 1), 60))
 
@@ -38,9 +38,10 @@ def test_script_is_another_one_for_another_seed() -> None:
 
 @pytest.mark.parametrize("seconds", [4.0, 8.0, 30.0, 100.0])
 def test_script_can_be_played_and_ends_as_it_began(seconds: float) -> None:
-    """Only nodes that exist fail or leave, every cluster ends with as many as at first, and nothing stays broken."""
+    """Only existing nodes fail or leave, every cluster keeps its number of nodes, and every fault is undone."""
     steps = list(script(seconds))
-    assert {name: len(nodes) for name, nodes in played(steps).items()} == {each.name: len(POOLS) for each in CLUSTERS}
+    sizes = {name: len(nodes) for name, nodes in played(steps).items()}
+    assert sizes == {cluster.name: len(POOLS) for cluster in CLUSTERS}
     actions = [step.action for step in steps]
     for bad, good in (("fail", "recover"), ("dark", "light"), ("cloud-down", "cloud-up"), ("blip", "calm")):
         assert actions.count(bad) == actions.count(good) > 0
@@ -48,14 +49,14 @@ def test_script_can_be_played_and_ends_as_it_began(seconds: float) -> None:
 
 @pytest.mark.parametrize("seconds", [4.0, 8.0, 30.0, 100.0])
 def test_script_leaves_time_at_the_end(seconds: float) -> None:
-    """Steps come in order, and the last part of a show is quiet."""
+    """Steps are in order, and the last part of a run has none."""
     times = [step.at for step in script(seconds)]
     assert all(one <= two for one, two in pairwise(times))
     assert times[-1] <= seconds - min(QUIET, 0.3 * seconds)
 
 
-def test_script_goes_on_for_ever_without_an_end() -> None:
-    """An endless show repeats the act with other nodes."""
+def test_endless_script_repeats_with_other_nodes() -> None:
+    """An endless script repeats the act with other nodes."""
     steps = list(islice(script(None), 200))
     played(steps)
     assert steps[-1].at > 5 * ACT
@@ -63,5 +64,5 @@ def test_script_goes_on_for_ever_without_an_end() -> None:
 
 
 def test_script_of_a_moment_is_empty() -> None:
-    """Nobody could follow an act of two seconds."""
+    """A run of two seconds has no incidents."""
     assert list(script(2.0)) == []

@@ -1,4 +1,4 @@
-"""The simulated world, and what it says should be published."""
+"""Tests of the simulated world and the endpoints that it wants published."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EU_1 = Spot("payments", "10.7.0.1")
 
 
 def services_of(world: World, address: str) -> dict[str, bool]:
-    """Service -> ready, of an address that should be published."""
+    """Returns the Services that should publish an address, each with whether it should be ready."""
     return {spot.service: shown.ready for spot, shown in world.wanted().items() if spot.address == address}
 
 
@@ -28,14 +28,14 @@ def test_registry_of_the_demo_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "clusters.yaml").write_text(registry("demo", Cloud(random.Random(1)).config))
     loaded = load(str(tmp_path / "clusters.yaml"))
     assert loaded.problems == ()
-    assert {*loaded.registry.clusters} >= {each.name for each in CLUSTERS}
-    assert {key.name for key in loaded.registry.targets} == {each.name for each in SERVICES}
+    assert {*loaded.registry.clusters} >= {cluster.name for cluster in CLUSTERS}
+    assert {key.name for key in loaded.registry.targets} == {service.name for service in SERVICES}
 
 
-async def test_world_begins_with_everything_wanted(tmp_path: Path) -> None:
-    """Seven nodes a cluster stand behind every Service that takes them; of a failover, the first source only."""
+async def test_world_starts_with_all_nodes_wanted(tmp_path: Path) -> None:
+    """At the start every Service has the seven nodes, or those of its pool, of each of its sources in use."""
     async with World(tmp_path) as world:
-        rows = {row.name: [str(each) if each else "" for each in row.counts] for row in service_rows(world.wanted())}
+        rows = {row.name: [str(count) if count else "" for count in row.counts] for row in service_rows(world.wanted())}
     assert rows == {
         "edge/payments": ["7/7", "7/7", "7/7"],
         "edge/checkout": ["4/4", "4/4", ""],
@@ -56,8 +56,8 @@ async def test_world_begins_with_everything_wanted(tmp_path: Path) -> None:
         (["dark", "fail", "light"], {}),
     ],
 )
-async def test_world_says_what_should_be_published(tmp_path: Path, steps: list[Any], left: dict[str, bool]) -> None:
-    """A node's fate decides where its address belongs; what happens in the dark shows when the light is back."""
+async def test_world_computes_expected_addresses(tmp_path: Path, steps: list[Any], left: dict[str, bool]) -> None:
+    """A node's state decides how it is published; a change while the API server is away counts when it is back."""
     async with World(tmp_path) as world:
         for action in steps:
             await world.happen(Step(0.0, action, "payments-eu", "eu-1"))
@@ -65,7 +65,7 @@ async def test_world_says_what_should_be_published(tmp_path: Path, steps: list[A
 
 
 async def test_world_gives_a_new_node_a_new_address(tmp_path: Path) -> None:
-    """A rotated node has another name and another address, known to the cloud as well."""
+    """A node that replaces another has a new name and a new address, which the cloud lists."""
     async with World(tmp_path) as world:
         await world.happen(Step(0.0, "leave", "payments-eu", "eu-1"))
         await world.happen(Step(0.0, "join", "payments-eu", "eu-8", "batch"))
@@ -77,7 +77,7 @@ async def test_world_gives_a_new_node_a_new_address(tmp_path: Path) -> None:
 
 
 def test_published_of_reads_slices_as_consumers_do() -> None:
-    """An endpoint is published where its slice's label says, with the slice's port."""
+    """An endpoint belongs to the Service and cluster of its slice's labels, and has the slice's port."""
     labels = {"kubernetes.io/service-name": "payments", "multicluster.kubernetes.io/source-cluster": "payments-eu"}
     conditions = {"ready": True, "serving": True, "terminating": False}
     slices = [

@@ -1,27 +1,26 @@
-"""``hub demo``: the hub at work on simulated clusters, for people who have none at hand.
+"""``hub demo``: the real hub with simulated clusters, for people who have no clusters at hand.
 
-The hub is the one that runs in production: same composition, same transport, same plugin hook. What is
-simulated is the world around it: API servers and a cloud, on loopback. Only the command line imports this package;
-the hub finds :mod:`hub_testkit.demo.provider` by its entry point.
+The hub is composed as in production, with the same transport and the same plugin hook. Only its surroundings, API
+servers and a cloud, are simulated, on loopback. The command line imports this package; the hub finds
+:mod:`hub_testkit.demo.provider` by its entry point.
 """
 
 from __future__ import annotations
 
 
 def main(duration: float | None = None) -> int:
-    """Show the hub at work.
+    """Runs the demo.
 
     Args:
-        duration: seconds; None = until Ctrl-C on a terminal, 30 s without one.
+        duration: Seconds; None = until Ctrl-C on a terminal, 30 s without one.
 
     Returns:
-        0 if at the end exactly that is published what the simulated world says, and nothing was lost
-        meanwhile; 1 otherwise.
+        0 if the hub publishes exactly the expected endpoints at the end and lost none before; 1 otherwise.
 
     Raises:
-        HubError: the hub could not be started.
+        HubError: The hub could not be started.
     """
-    from hub_testkit.demo.run import run  # heavy, and not needed by who imports the provider
+    from hub_testkit.demo.run import run  # slow to import, and the hub imports this package for the provider only
 
     return run(duration)
 

@@ -1,4 +1,4 @@
-"""A simulated cloud on loopback: one list of machines per data center, a little late, out of order on demand."""
+"""A simulated cloud on loopback: a list of machines per data center, answered with a delay, or with 503 on demand."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from hub_testkit.demo.ionos import IonosCloud
 from hub_testkit.demo.provider import SCHEME, Server
 
 LATENCY: Final = (0.005, 0.025)
-"""Seconds an answer takes; a real one takes ten times as long."""
+"""Range of the seconds that an answer takes; a real cloud takes ten times as long."""
 
 
 class AnyCloud(Protocol):
-    """What the world needs of a cloud: machines by data center and name, and how the hub asks for them.
+    """The cloud as the demo's world uses it: machines by data center and name, and the configuration of its provider.
 
     Attributes:
-        provider: name of the provider type that asks it.
-        down: answers 503 while True.
+        provider: Name of the provider type for this cloud.
+        down: While True, every request is answered with 503.
     """
 
     provider: str
@@ -49,17 +49,17 @@ class AnyCloud(Protocol):
 
 
 def installed_cloud(rng: random.Random) -> AnyCloud:
-    """The fake IONOS API where the provider ``ionos`` is installed, else the demo's own cloud."""
+    """Returns the fake IONOS API if the provider ``ionos`` is installed, otherwise the demo's own cloud."""
     return IonosCloud() if find_spec("hub_provider_ionos") is not None else Cloud(rng)
 
 
 class Cloud:
-    """Serves inside ``async with``.
+    """The demo's own cloud. It serves inside ``async with``.
 
     Attributes:
-        servers: data center -> machine id -> machine.
-        down: answers 503 while True.
-        lists: lists asked for so far.
+        servers: Data center -> machine id -> machine.
+        down: While True, every request is answered with 503.
+        lists: The number of lists requested so far.
     """
 
     provider = "demo"
@@ -74,33 +74,33 @@ class Cloud:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address that it listens on."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
     def allow_api_hosts(self) -> frozenset[str]:
-        """None: its provider asks nothing but loopback."""
+        """Empty: the provider ``demo`` contacts only loopback, and needs no allowed host."""
         return frozenset()
 
     def add(self, datacenter: str, name: str, address: str, zone: str) -> str:
-        """A new machine; its node's provider ID."""
+        """Adds a machine and returns the provider ID of its node."""
         self.servers.setdefault(datacenter, {})[name] = Server(name, address, zone)
         return f"{SCHEME}:///{datacenter}/{name}"
 
     def remove(self, datacenter: str, name: str) -> None:
-        """The machine is gone."""
+        """Removes a machine."""
         del self.servers[datacenter][name]
 
     def addresses(self, datacenter: str) -> dict[str, str]:
-        """Address by name, of all machines of a data center."""
-        return {name: each.address for name, each in self.servers[datacenter].items()}
+        """Returns the addresses of a data center's machines, by name."""
+        return {name: server.address for name, server in self.servers[datacenter].items()}
 
     def config(self, datacenter: str) -> str:
-        """``provider.config`` in YAML."""
+        """Returns ``provider.config`` for a data center, in YAML."""
         return f'{{cloud: "{self.url}", datacenter: {datacenter}}}'
 
     def write_files(self, folder: Path) -> None:
-        """The configuration refers to none."""
+        """Does nothing: the configuration refers to no files."""
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -124,5 +124,5 @@ class Cloud:
         if servers is None:
             return web.Response(status=404)
         response = web.Response(body=msgspec.json.encode(list(servers.values())), content_type="application/json")
-        response.force_close()  # no connection outlives its answer: nothing is left behind at the end of a show
+        response.force_close()  # no connection outlives its answer, so none is open when the demo ends
         return response

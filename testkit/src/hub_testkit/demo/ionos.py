@@ -1,4 +1,4 @@
-"""The demo's cloud where the provider ``ionos`` is installed: its fake API, asked through the real provider."""
+"""The demo's cloud if the provider ``ionos`` is installed: the fake IONOS API, used through the real provider."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from uuid import UUID, uuid5
 from hub_testkit.ionos import FakeIonos
 
 NAMESPACE = UUID("7d5a7f0e-6f4e-4c53-9a4e-2f3a0f6c2b11")
-"""Of the data centers' UUIDs: the same in every run."""
+"""The namespace of the data centers' UUIDs, so that they are the same in every run."""
+
 LAN = 2
 TOKEN_FILE = "ionos-token"  # noqa: S105 - a name
 
 
 class IonosCloud:
-    """As :class:`hub_testkit.demo.cloud.Cloud`; serves inside ``async with``."""
+    """A cloud like :class:`hub_testkit.demo.cloud.Cloud`. It serves inside ``async with``."""
 
     provider = "ionos"
 
@@ -26,12 +27,12 @@ class IonosCloud:
 
     @property
     def allow_api_hosts(self) -> frozenset[str]:
-        """What the hub must be allowed to contact."""
+        """The host that the hub must be allowed to contact."""
         return frozenset({self._api.host})
 
     @property
     def down(self) -> bool:
-        """Whether every request is answered 503."""
+        """Whether every request is answered with 503."""
         return self._down
 
     @down.setter
@@ -50,7 +51,7 @@ class IonosCloud:
         await self._api.__aexit__()
 
     def add(self, datacenter: str, name: str, address: str, zone: str) -> str:
-        """A new server; its node's provider ID."""
+        """Adds a server and returns the provider ID of its node."""
         identity = _uuid(datacenter)
         if identity not in self._api.datacenters:
             self._api.add_datacenter(datacenter, identity=identity)
@@ -59,25 +60,25 @@ class IonosCloud:
         return f"ionos://{server}"
 
     def remove(self, datacenter: str, name: str) -> None:
-        """The server is gone."""
+        """Removes a server."""
         self._api.remove_server(_uuid(datacenter), self._servers.pop((datacenter, name)))
 
     def addresses(self, datacenter: str) -> dict[str, str]:
-        """Address by name, of all servers of a data center."""
+        """Returns the addresses of a data center's servers, by name."""
         return {
-            each["properties"]["name"]: each["entities"]["nics"]["items"][0]["properties"]["ips"][0]
-            for each in self._api.datacenters[_uuid(datacenter)].servers.values()
+            server["properties"]["name"]: server["entities"]["nics"]["items"][0]["properties"]["ips"][0]
+            for server in self._api.datacenters[_uuid(datacenter)].servers.values()
         }
 
     def config(self, datacenter: str) -> str:
-        """``provider.config`` in YAML."""
+        """Returns ``provider.config`` for a data center, in YAML."""
         return (
             f'{{datacenters: [{_uuid(datacenter)}], lan: {LAN}, apiUrl: "{self._api.url}", '
             f"token: {{file: {TOKEN_FILE}}}, refresh: 1s}}"
         )
 
     def write_files(self, folder: Path) -> None:
-        """What the configuration refers to."""
+        """Writes the token, the file that the configuration refers to."""
         (folder / TOKEN_FILE).write_text(self._api.token)
 
 

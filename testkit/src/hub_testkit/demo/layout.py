@@ -1,7 +1,7 @@
-"""Who plays: the clusters and Services of the demo, and the clusters.yaml that describes them.
+"""The clusters and Services of the demo, and the clusters.yaml that describes them.
 
-The registry is written from the same values that the demo checks the hub against, and with comments, since
-it is there to be read.
+The registry is written from the same values that the demo checks the hub against. It has comments, because users of the
+demo read it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Cluster:
     """A remote cluster.
 
     Attributes:
-        prefix: of node names, and name of the data center.
-        network: its addresses start with it; data, never contacted.
-        grace: seconds a node may be not Ready before it leaves.
+        prefix: The prefix of its node names, and the name of its data center.
+        network: The first two bytes of its nodes' addresses, which are never contacted.
+        grace: Seconds that a node may be not Ready before its endpoint is removed.
     """
 
     name: str
@@ -34,9 +34,9 @@ class Service:
     """A Service of the hub cluster.
 
     Attributes:
-        sources: names of clusters.
-        pool: only nodes with this label; "" = all.
-        failover: publish the first source only.
+        sources: Names of the clusters whose nodes are published.
+        pool: Only nodes with this value of the label ``pool`` are published; "" = all.
+        failover: Publish only the first source that has ready endpoints.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Service:
 
     @property
     def published_sources(self) -> tuple[str, ...]:
-        """The clusters whose nodes stand behind it while none of them is lost for good."""
+        """The clusters whose nodes are published while every source has ready endpoints."""
         return self.sources[:1] if self.failover else self.sources
 
 
@@ -66,7 +66,7 @@ POOLS: Final = ("edge", "edge", "edge", "edge", "batch", "batch", "batch")
 """The node pools of each cluster at the start: seven nodes, four of them for ingress."""
 
 _HEAD: Final = """\
-# The registry of the demo, as written for this run. What is special for a demo is said so.
+# The registry of the demo, written for this run. Comments mark the settings that only a demo needs.
 version: 1
 owner: demo
 
@@ -79,21 +79,21 @@ clusters:
 
 
 def registry(provider: str, config: Callable[[str], str]) -> str:
-    """The text of clusters.yaml.
+    """Returns the text of clusters.yaml.
 
     Args:
-        provider: its name.
-        config: its configuration for a data center, in YAML.
+        provider: The provider's name.
+        config: Returns the provider's configuration for a data center, in YAML.
     """
-    clusters = "".join(_cluster(each, provider, config(each.prefix)) for each in CLUSTERS)
-    return f"{_HEAD}{clusters}\nservices:\n{''.join(_service(each) for each in SERVICES)}"
+    clusters = "".join(_cluster(cluster, provider, config(cluster.prefix)) for cluster in CLUSTERS)
+    return f"{_HEAD}{clusters}\nservices:\n{''.join(_service(service) for service in SERVICES)}"
 
 
 def _cluster(cluster: Cluster, provider: str, config: str) -> str:
     grace = (
-        f"{cluster.grace:g}s}}            # not Ready for less than this: nothing happens (default: 30s)"
+        f"{cluster.grace:g}s}}            # a node that is not Ready for less stays published (default: 30s)"
         if cluster.grace
-        else "0s}            # a demo is impatient (default: 30s)"
+        else "0s}            # short, so that the demo need not wait (default: 30s)"
     )
     return f"""\
   - name: {cluster.name}
@@ -110,7 +110,7 @@ def _cluster(cluster: Cluster, provider: str, config: str) -> str:
 def _service(service: Service) -> str:
     lines = [f"  - name: {service.name}", f"    namespace: {NAMESPACE}", f"    sources: {_sources(service.sources)}"]
     if service.failover:
-        lines.append("    strategy: failover            # the first source; the second where that has nothing ready")
+        lines.append("    strategy: failover            # the first source; the second if the first has nothing ready")
     if service.pool:
         lines.append(f'    nodes: {{selector: "pool={service.pool}"}}')
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
-"""Keeps account: which changes reached the consumers and how fast, and whether anything was lost on the way.
+"""Records which changes reached the consumers, how fast, and whether endpoints were lost meanwhile.
 
-Pure bookkeeping over what should be published and what is; time is an argument. It decides the demo's exit
-code, so it must not take the hub's word for anything.
+It only compares what is published with what should be; time is an argument. It decides the demo's exit code, so it uses
+no information from the hub itself.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ from typing import Final
 from hub_testkit.demo.world import Published, Shown, Spot
 
 SETTLED: Final = 3.0
-"""Seconds an endpoint must have been wanted before its absence counts as a loss: until then the hub may still be
-carrying out what was wanted before."""
+"""Seconds that an endpoint must have been wanted before its absence counts as a loss: until then the hub may still be
+applying an earlier change."""
+
 ECHO: Final = 0.5
 """Seconds after a change in which a write may still belong to it."""
+
 REMEMBERED: Final = 1000
-"""Latencies kept: a show on a terminal may last for days."""
+"""The most latencies that are kept, because a demo on a terminal may run for days."""
 
 
 @dataclass(slots=True)
 class Change:
-    """Something that happened in the world.
+    """An incident in the world and its effect.
 
     Attributes:
-        text: what, in words.
-        at: when, in seconds.
-        wanted: what it changed: spot -> how it should be shown from now on; None = not at all.
-        effect: the same in words.
-        timed: it counts among the latencies.
-        seconds: until it was published; None = not yet, or a later change came first.
+        text: The incident, in words.
+        at: When it happened, in seconds.
+        wanted: The endpoints that it changed: spot -> how the endpoint should be shown from now on; None = removed.
+        effect: The change of endpoints, in words.
+        timed: Whether it counts among the latencies.
+        seconds: Seconds until it was published; None = not yet, or a later change replaced it.
     """
 
     text: str
@@ -45,14 +47,14 @@ class Change:
 
 @dataclass(slots=True)
 class Ledger:
-    """The account of one show.
+    """The records of one run of the demo.
 
     Attributes:
-        changes: incidents so far.
-        pending: changes that are not published yet, oldest first.
-        latencies: seconds, of the latest changes that were published.
-        lost: how often an endpoint was not published as ready although nothing had asked for that.
-        idle_writes: writes at times when nothing had changed: a heartbeat must not cause one.
+        changes: The number of incidents so far.
+        pending: Changes that are not published yet, oldest first.
+        latencies: Seconds until publication, of the latest published changes.
+        lost: How often a ready endpoint stopped being published as ready although it was still wanted.
+        idle_writes: Writes while no change was pending or just published; a heartbeat must not cause one.
     """
 
     changes: int = 0
@@ -67,13 +69,13 @@ class Ledger:
     _busy_at: float = 0.0
 
     def happened(self, text: str, wanted: Published, now: float, *, timed: bool = True) -> Change:
-        """Enter an incident, with everything that should be published after it.
+        """Records an incident and returns its change.
 
         Args:
-            text: the incident in words.
-            wanted: everything that should be published after it.
-            now: seconds.
-            timed: how long it takes says something about the hub.
+            text: The incident, in words.
+            wanted: Everything that should be published after it.
+            now: The time in seconds.
+            timed: Whether the time until publication depends on the hub alone, and so counts as a latency.
         """
         self.changes += 1
         before, self._wanted = self._wanted, dict(wanted)
@@ -84,7 +86,7 @@ class Ledger:
                 self._wanted_since[spot] = now
             else:
                 self._wanted_since.pop(spot, None)
-        # What is wanted otherwise by now need not be seen.
+        # An endpoint that changes again need not be published in its earlier state.
         for change in self.pending:
             change.wanted = {spot: shown for spot, shown in change.wanted.items() if spot not in delta}
         change = Change(text, now, delta, in_words(before, delta), timed)
@@ -93,7 +95,7 @@ class Ledger:
         return change
 
     def observed(self, published: Published, writes: int, now: float) -> list[Change]:
-        """Enter what is published now, after so many writes; returns the changes that are complete with it."""
+        """Records what is published at ``now``, after ``writes`` writes; returns the changes that are now complete."""
         if self.pending:
             self._busy_at = now
         elif now - self._busy_at > ECHO:
@@ -105,7 +107,9 @@ class Ledger:
             self.lost += since is not None and now - since >= SETTLED
         self._ready = ready
         done = [
-            each for each in self.pending if all(published.get(spot) == shown for spot, shown in each.wanted.items())
+            change
+            for change in self.pending
+            if all(published.get(spot) == shown for spot, shown in change.wanted.items())
         ]
         for change in done:
             self.pending.remove(change)
@@ -118,11 +122,11 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a show ended.
+    """The result of a run of the demo.
 
     Attributes:
-        text: the summary, one line.
-        ok: what is published is what should be, and nothing was lost.
+        text: The summary, in one line.
+        ok: Whether exactly the wanted endpoints are published, and none was lost.
     """
 
     text: str
@@ -130,7 +134,7 @@ class Verdict:
 
 
 def differences(published: Published, wanted: Published) -> list[str]:
-    """What is wrong with what is published, one sentence per endpoint; empty = nothing."""
+    """Returns one sentence for each endpoint that is missing, superfluous or shown differently."""
     wrong: list[str] = []
     for spot in sorted(published.keys() | wanted.keys()):
         is_, should = published.get(spot), wanted.get(spot)
@@ -148,7 +152,7 @@ def differences(published: Published, wanted: Published) -> list[str]:
 def verdict(
     ledger: Ledger, published: Published, wanted: Published, *, clusters: int, nodes: int, services: int, writes: int
 ) -> Verdict:
-    """Check what is published and sum up."""
+    """Compares what is published with what is wanted, and sums up the run."""
     wrong = differences(published, wanted)
     text = (
         f"demo: {clusters} clusters, {nodes} nodes, {services} services: {counted(ledger.changes, 'change')}, "
@@ -161,7 +165,7 @@ def verdict(
 
 
 def in_words(before: Published, delta: Mapping[Spot, Shown | None]) -> str:
-    """What a change means for consumers: ``1 endpoint out of 2 services``."""
+    """Describes the effect of a change on consumers, such as ``1 endpoint out of 2 services``."""
     groups: dict[str, list[Spot]] = {}
     for spot, shown in delta.items():
         old = before.get(spot)
@@ -184,5 +188,5 @@ def _services(spots: Iterable[Spot]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 endpoint``, ``2 endpoints``."""
+    """Returns a number with its noun: ``1 endpoint``, ``2 endpoints``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

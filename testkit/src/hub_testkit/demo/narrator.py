@@ -1,4 +1,4 @@
-"""Tells what happens: incidents and their effects in words, and the picture of the moment."""
+"""Describes incidents and their effects in words, and collects the values of the picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hub_testkit.demo.script import Action, Step
 from hub_testkit.demo.world import Published, Shown, World
 
 REMEMBERED: Final = 100
-"""Events kept; more than a terminal has lines."""
+"""The most events that are kept: more than a terminal has lines."""
 
 _WORDS: Final[dict[Action, str]] = {
     "fail": "failed",
@@ -40,18 +40,21 @@ _TONES: Final[dict[Action, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """The last error of a cluster; ``seen`` is when it was last there."""
+    """The last error of a cluster; ``seen`` is when the cluster last had it, in seconds."""
 
     text: str
     seen: float
 
 
 class Narrator:
-    """Follows one show.
+    """Describes one run of the demo.
 
     Args:
-        tell: called with each event as it happens.
-        footer: shown below the picture.
+        world: The simulated world.
+        hub: The hub.
+        ledger: The records of the run.
+        tell: Called with each event as it happens.
+        footer: Lines that are shown below the picture.
     """
 
     def __init__(
@@ -69,25 +72,25 @@ class Narrator:
         self._trouble: dict[str, Trouble] = {}
 
     def end(self) -> None:
-        """Nothing more happens; what is on its way may still arrive."""
+        """Marks the end of the incidents; pending changes may still be published."""
         self._ending = True
 
     # --- in words ----------------------------------------------------------------------------------
 
     def begun(self, step: Step, change: Change) -> None:
-        """An incident happened; those with an effect are told once that is complete."""
+        """Tells an incident without an effect at once; others are told by :meth:`done` when the effect is complete."""
         self._tones[change.text] = _TONES.get(step.action, "")
         if not change.wanted:
             self._say(change.at, f"{change.text} → {self._why_nothing(step)}", _TONES.get(step.action, ""))
 
     def done(self, change: Change) -> None:
-        """A change is published."""
+        """Tells a change that is now published."""
         took = f" in {duration(change.seconds)}" if change.seconds is not None else ", overtaken by the next change"
         at = change.at + (change.seconds or 0.0)
         self._say(at, f"{change.text} → {change.effect}{took}", self._tones.pop(change.text, ""))
 
     def words(self, step: Step) -> str:
-        """An incident in words."""
+        """Describes an incident."""
         match step.action:
             case "dark":
                 return f"{step.cluster}: its API server is gone"
@@ -112,7 +115,7 @@ class Narrator:
             case "cloud-up":
                 return "nothing was lost"
             case "blip":
-                grace = next(each.grace for each in CLUSTERS if each.name == step.cluster)
+                grace = next(cluster.grace for cluster in CLUSTERS if cluster.name == step.cluster)
                 return f"nothing: it has a grace of {grace:g} s"
             case "calm":
                 return "nothing was written"
@@ -126,18 +129,18 @@ class Narrator:
 
     @property
     def writes(self) -> int:
-        """EndpointSlices the hub created, updated and deleted."""
+        """How many EndpointSlices the hub created, updated and deleted."""
         return sum(self._hub.writer.writes.values())
 
     # --- the picture -------------------------------------------------------------------------------
 
     def picture(self, published: Published, until: float | None) -> Picture:
-        """The moment; ``until`` is when the show ends."""
+        """Returns the picture of this moment; ``until`` is when the demo ends, None = when it is stopped."""
         now = self._hub.clock.now()
         return Picture(
             elapsed=now - self._start,
             left=None if until is None else until - now,
-            clusters=[self._cluster(each.name, now) for each in CLUSTERS],
+            clusters=[self._cluster(cluster.name, now) for cluster in CLUSTERS],
             services=service_rows(published),
             events=self._events,
             changes=self._ledger.changes,
@@ -152,11 +155,11 @@ class Narrator:
 
     def _cluster(self, name: str, now: float) -> ClusterRow:
         unit = self._hub.fleet.clusters.get(name)
-        if unit is None:  # somebody edits the registry
+        if unit is None:  # a user has edited the registry
             return ClusterRow(name, "Unknown", 0.0, Count(*self._world.nodes_of(name)), "not in the registry")
         status = unit.status
-        problems = [each.problem for key, each in self._hub.fleet.sources.items() if key.cluster == name]
-        error = next((each for each in problems if ": " in each), "")
+        problems = [source.problem for key, source in self._hub.fleet.sources.items() if key.cluster == name]
+        error = next((problem for problem in problems if ": " in problem), "")
         if error:
             self._trouble[name] = Trouble(error.removeprefix(f"{status.state}: "), now)
         trouble = self._trouble.get(name)
@@ -171,7 +174,7 @@ class Narrator:
 
 
 def service_rows(published: Published) -> list[ServiceRow]:
-    """What is published, counted."""
+    """Counts what is published, by Service and cluster."""
     counts: dict[tuple[str, str], list[Shown]] = {}
     for spot, shown in published.items():
         counts.setdefault((spot.service, shown.cluster), []).append(shown)
@@ -179,7 +182,7 @@ def service_rows(published: Published) -> list[ServiceRow]:
         ServiceRow(
             f"{NAMESPACE}/{service.name}",
             tuple(
-                Count(sum(each.ready for each in found), len(found))
+                Count(sum(shown.ready for shown in found), len(found))
                 if (found := counts.get((service.name, cluster.name), [])) or cluster.name in service.published_sources
                 else None
                 for cluster in CLUSTERS

@@ -1,8 +1,8 @@
-"""The demo's provider: asks the simulated cloud for the addresses of a cluster's machines.
+"""The demo's provider: requests the addresses of a cluster's machines from the simulated cloud.
 
-Registered like any third party's, through the entry point ``demo`` of group ``hub.providers``, and made
-like one for a real cloud: one list per answer, joined by ``spec.providerID``; what the cloud does not say is
-unknown, never absent. It imports only :mod:`hub.plugin` and asks nothing but loopback.
+It is registered like any third-party provider, through the entry point ``demo`` of group ``hub.providers``, and works
+like one for a real cloud: it requests one list per answer and finds each node's machine by ``spec.providerID``. An
+error of the cloud makes no node absent. It imports only :mod:`hub.plugin` from the hub, and contacts only loopback.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from hub.plugin import (
 
 SCHEME = "demo"
 """Scheme of the provider IDs: ``demo:///eu/eu-1``."""
+
 POLL = 2.0
-"""Seconds between two looks at all machines; a real cloud is asked less often."""
+"""Seconds between two lists of all machines; a real cloud is polled less often."""
 
 
 class DemoConfig(BaseModel):
-    """``provider.config`` of demo."""
+    """``provider.config`` of the provider ``demo``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cloud: str = Field(
-        pattern=r"^http://127\.0\.0\.1:[0-9]{1,5}$", description="Where the simulated cloud listens: loopback only."
+        pattern=r"^http://127\.0\.0\.1:[0-9]{1,5}$", description="Address of the simulated cloud: loopback only."
     )
     datacenter: str = Field(pattern="^[a-z0-9-]+$", description="The data center the cluster's machines are in.")
 
@@ -52,7 +53,7 @@ class Server(msgspec.Struct, frozen=True):
 
 
 class Demo:
-    """Resolves Nodes by the list of machines of one data center."""
+    """Resolves Nodes from the list of machines of one data center."""
 
     def __init__(self, http: aiohttp.ClientSession, config: DemoConfig) -> None:
         self._http = http
@@ -60,7 +61,11 @@ class Demo:
         self._prefix = f"{SCHEME}:///{config.datacenter}/"
 
     async def resolve(self, nodes: Sequence[Node], /) -> Mapping[str, Resolution]:
-        """One list answers for all nodes."""
+        """Requests one list and returns the answers for all nodes.
+
+        Raises:
+            TransientProviderError: The cloud fails, or its answer is malformed.
+        """
         servers = await self._servers()
         return {node.name: self._resolution(node, servers) for node in nodes}
 
@@ -86,13 +91,13 @@ class Demo:
 
 @asynccontextmanager
 async def open_provider(cluster: ClusterContext, config: DemoConfig, _shared: None, /) -> AsyncGenerator[Demo, None]:
-    """Open for one cluster; the session belongs to the hub."""
+    """Opens the provider for one cluster; the HTTP session belongs to the hub."""
     yield Demo(cluster.hub.http, config)
 
 
 @hookimpl
 def hub_register_providers() -> Iterable[ProviderType]:
-    """Declare the type."""
+    """Declares the provider type."""
     yield NodeProviderType(
         name="demo", open=open_provider, config=DemoConfig, poll_interval=POLL, reads=frozenset({"provider_id"})
     )

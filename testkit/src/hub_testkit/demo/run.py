@@ -1,4 +1,4 @@
-"""One show from beginning to end: the world, the hub against it, the account, the audience."""
+"""Runs the demo from start to end: the world, the hub, the ledger and the audience."""
 
 from __future__ import annotations
 
@@ -29,59 +29,64 @@ from hub_testkit.demo.script import script
 from hub_testkit.demo.world import World
 
 PAGE: Final = BindAddress("127.0.0.1", 0)
-"""Where the status page is: on a port that is free."""
+"""The address of the status page; 0 = any free port."""
+
 UNWATCHED: Final = 30.0
-"""Seconds a show lasts that nobody can end by Ctrl-C."""
+"""Seconds that the demo runs without a terminal, where it cannot be ended by Ctrl-C."""
+
 SETTLE: Final = 10.0
-"""Seconds after the end in which the last changes may still arrive."""
+"""Seconds after the end in which the last changes may still be published."""
+
 PATIENCE: Final = 3.0
-"""Seconds to wait for what is on its way before a cluster goes dark."""
+"""Seconds to wait for pending changes before a cluster's API server is stopped."""
+
 LOOK: Final = 0.002
-"""Seconds between two looks at the hub cluster: how exactly latencies are measured."""
+"""Seconds between two reads of the hub cluster; latencies are this precise."""
+
 FRAME: Final = 0.25
 """Seconds between two pictures."""
 
 
 class Audience(Protocol):
-    """Who watches."""
+    """Receives the output of the demo."""
 
     def tell(self, event: Event) -> None:
-        """Something happened."""
+        """Shows an event."""
         ...
 
     def show(self, picture: Picture) -> None:
-        """The moment."""
+        """Shows the picture of the moment."""
         ...
 
 
 class Terminal:
-    """A live table."""
+    """Draws a live table on a terminal."""
 
     def __init__(self, console: Console, live: Live) -> None:
         self._console = console
         self._live = live
 
     def tell(self, event: Event) -> None:
-        """It is in the next picture."""
+        """Does nothing: the next picture has the event."""
 
     def show(self, picture: Picture) -> None:
-        """Draw."""
+        """Draws the picture."""
         self._live.update(render(picture, self._console.size.height), refresh=True)
 
 
 class Lines:
-    """Plain lines, for a file or a pipe."""
+    """Prints plain lines, for a file or a pipe."""
 
     def tell(self, event: Event) -> None:
-        """One line."""
+        """Prints the event as a line."""
         click.echo(str(event))
 
     def show(self, picture: Picture) -> None:
-        """Not drawn."""
+        """Does nothing."""
 
 
 def run(duration: float | None) -> int:
-    """See :func:`hub_testkit.demo.main`."""
+    """Runs the demo; see :func:`hub_testkit.demo.main`."""
     folder = Path(tempfile.mkdtemp(prefix="hub-demo-"))
     log_to(folder / "hub.log")
     terminal = sys.stdout.isatty()
@@ -104,7 +109,12 @@ async def _run(folder: Path, duration: float | None, *, terminal: bool) -> Verdi
 
 
 def footer(world: World, urls: Sequence[str] = ()) -> tuple[str, ...]:
-    """Where everything is, and what to try meanwhile; of a world that was entered, with its status page at ``urls``."""
+    """Returns lines with the demo's files, a command to try and the addresses of the status page.
+
+    Args:
+        world: The world, already entered.
+        urls: Addresses of the status page.
+    """
     flags = "".join(f" --allow-api-host {host}" for host in sorted(world.cloud.allow_api_hosts))
     return (
         f"in {world.folder}: clusters.yaml, kubeconfigs, hub.log",
@@ -114,7 +124,7 @@ def footer(world: World, urls: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def _said(world: World, urls: Sequence[str]) -> tuple[str, ...]:
-    """The same, said once and before everything else."""
+    """Prints the footer once, before any event, and returns no lines for a picture."""
     click.echo("\n".join(footer(world, urls)))
     return ()
 
@@ -127,19 +137,18 @@ async def show(
     notes: Callable[[World, Sequence[str]], tuple[str, ...]] = lambda *_: (),
     settle: float = SETTLE,
 ) -> Verdict:
-    """Let the world happen, with a hub following it.
+    """Runs the world's script with a hub that follows it.
 
     Args:
-        world: not entered yet.
-        audience: who watches.
-        duration: seconds; None = until ``stop``.
-        stop: set it to end early.
-        notes: what is shown below the picture; asked once the world was entered and its status page has
-            addresses.
-        settle: seconds after the end in which the last changes may still arrive.
+        world: The world, not entered yet.
+        audience: Receives events and pictures.
+        duration: Seconds; None = until ``stop``.
+        stop: Ends the demo early when it is set.
+        notes: Returns the lines below the picture. Called with the entered world and the status page's addresses.
+        settle: Seconds after the end in which the last changes may still be published.
 
     Raises:
-        HubError: the hub could not be started.
+        HubError: The hub could not be started.
     """
     clock = SystemClock()
     began = clock.now()
@@ -152,7 +161,7 @@ async def show(
             allow_api_hosts=world.cloud.allow_api_hosts,
         )
         hub = await stack.enter_async_context(assemble(options, clock))
-        await hub.catalog.load_async(world.cloud.provider)  # an installation without the entry point says so at once
+        await hub.catalog.load_async(world.cloud.provider)  # fails at once if the entry point is not installed
         urls = await stack.enter_async_context(listening(Listen(PAGE), hub))
         stage = Stage(world, hub, audience, None if duration is None else began + duration, notes(world, urls))
         async with _running(hub), _beating(world):
@@ -160,10 +169,14 @@ async def show(
 
 
 class Stage:
-    """The parts of a show that go on side by side.
+    """The concurrent parts of the demo: the script, the observation of the hub cluster and the output.
 
     Args:
-        until: when it ends; None = when it is told to.
+        world: The world.
+        hub: The hub, which the caller runs.
+        audience: Receives events and pictures.
+        until: When the demo ends, on the hub's clock; None = when it is stopped.
+        notes: Lines below the picture.
     """
 
     def __init__(self, world: World, hub: Hub, audience: Audience, until: float | None, notes: tuple[str, ...]) -> None:
@@ -177,10 +190,10 @@ class Stage:
         self._version = -1
         self._stepping = asyncio.Lock()
         self._quiet = asyncio.Event()
-        """Everything that should be published is."""
+        """Set while exactly the wanted endpoints are published."""
 
     async def play(self, stop: asyncio.Event, settle: float) -> Verdict:
-        """From the first endpoint to the verdict."""
+        """Runs until the end or until ``stop`` is set, waits up to ``settle`` seconds and returns the verdict."""
         self._enter(f"start: {self._world.nodes} nodes")
         async with asyncio.TaskGroup() as group:
             parts = [
@@ -191,7 +204,7 @@ class Stage:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if self._until is None else self._until - self._clock.now()):
                     await stop.wait()
-            async with self._stepping:  # an incident that has begun comes to its end
+            async with self._stepping:  # do not cancel an incident halfway
                 director.cancel()
             self._narrator.end()
             with suppress(TimeoutError):
@@ -212,18 +225,18 @@ class Stage:
         )
 
     async def _direct(self) -> None:
-        """Let the script happen, once everything is published."""
+        """Plays the script, starting when everything is published."""
         await self._quiet.wait()
         start = self._clock.now()
         for step in script(None if self._until is None else self._until - start):
             await self._clock.sleep(max(0.0, start + step.at - self._clock.now()))
-            if step.action == "dark":  # what it said last must be beyond doubt
+            if step.action == "dark":  # all of the cluster's last state must have been published before
                 with suppress(TimeoutError):
                     async with asyncio.timeout(PATIENCE):
                         await self._quiet.wait()
             async with self._stepping:
                 await self._world.happen(step)
-                # How soon a cluster is noticed again is a matter of how long it was away.
+                # The reconnect to a cluster takes longer the longer it was away, so it is not a latency.
                 change = self._enter(self._narrator.words(step), timed=step.action != "light")
                 self._narrator.begun(step, change)
 
@@ -232,7 +245,7 @@ class Stage:
         return self._ledger.happened(text, self._world.wanted(), self._clock.now(), timed=timed)
 
     async def _look(self) -> None:
-        """Look at what consumers see."""
+        """Observes what consumers see, for ever."""
         while True:
             self._observe()
             await self._clock.sleep(LOOK if self._ledger.pending else 10 * LOOK)
@@ -256,7 +269,7 @@ class Stage:
 
 @asynccontextmanager
 async def _running(hub: Hub) -> AsyncIterator[None]:
-    """The hub as ``hub run`` runs it."""
+    """Runs the hub as ``hub run`` does."""
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(hub.run(stop), name="demo: the hub")
@@ -278,7 +291,7 @@ async def _beating(world: World) -> AsyncIterator[None]:
 
 @contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """End the show at the first SIGINT or SIGTERM; a second one is as rude as ever."""
+    """Calls ``stop`` at the first SIGINT or SIGTERM; a second one has its default effect."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
 
@@ -297,7 +310,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def log_to(path: Path) -> None:
-    """Let everything that is logged go into a file and nowhere else."""
+    """Writes all logs to a file, and nowhere else."""
     handler = logging.FileHandler(path, encoding="utf-8")
     formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
@@ -310,7 +323,7 @@ def log_to(path: Path) -> None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop, as in production; asyncio's own where that is not installed."""
+    """Returns the factory of uvloop, as in production; None for asyncio's own loop if uvloop is not installed."""
     with suppress(ImportError):
         import uvloop
 

@@ -1,7 +1,4 @@
-"""What one sees: a picture of the hub and its world as plain values, and that picture as a table.
-
-Rendering is a pure function; nothing in here looks at the hub.
-"""
+"""The demo's picture as plain values, and its rendering as a table. Rendering is a pure function without the hub."""
 
 from __future__ import annotations
 
@@ -20,12 +17,12 @@ Tone = str
 
 STATE_TONES: Final = {"Ready": "green", "Unreachable": "red", "Degraded": "yellow"}
 CHROME: Final = 17
-"""Lines of a picture beside its events."""
+"""The number of lines of a picture besides its events and its footer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Endpoints of a Service, of one cluster or all: ready ones, and all that are published."""
+    """A number of endpoints or nodes: the ready ones, and all."""
 
     ready: int
     total: int
@@ -39,8 +36,8 @@ class ServiceRow:
     """A Service.
 
     Attributes:
-        counts: by cluster in the picture's order; None where the cluster is no source of it that is in use.
-        note: what else there is to know.
+        counts: Published endpoints by cluster, in the picture's order; None if the cluster is no source in use.
+        note: A remark, such as the strategy.
     """
 
     name: str
@@ -49,9 +46,9 @@ class ServiceRow:
 
     @property
     def sum(self) -> Count:
-        """Over all clusters."""
-        counts = [each for each in self.counts if each is not None]
-        return Count(sum(each.ready for each in counts), sum(each.total for each in counts))
+        """The sum over all clusters."""
+        counts = [count for count in self.counts if count is not None]
+        return Count(sum(count.ready for count in counts), sum(count.total for count in counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +56,10 @@ class ClusterRow:
     """A remote cluster as the hub sees it.
 
     Attributes:
-        since: seconds in ``state``.
-        nodes: that report, and all; as the cluster knows it, not the hub.
-        error: the last one, also when it is over.
-        error_age: seconds since; None = it holds now.
+        since: Seconds in ``state``.
+        nodes: Nodes that report, and all, as the cluster itself knows them.
+        error: The last error, also if it is over; "" = none so far.
+        error_age: Seconds since the error was over; None = it still holds.
     """
 
     name: str
@@ -75,7 +72,7 @@ class ClusterRow:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, ``at`` seconds after the start."""
+    """An event to show, ``at`` seconds after the start."""
 
     at: float
     text: str
@@ -90,10 +87,11 @@ class Picture:
     """Everything that is shown at one moment.
 
     Attributes:
-        left: seconds until the end; None = until Ctrl-C.
-        ending: nothing more happens.
-        latencies: seconds, of each change.
-        footer: where files are and what to try.
+        elapsed: Seconds since the start.
+        left: Seconds until the end; None = until Ctrl-C.
+        latencies: Seconds until publication, of each change.
+        footer: Lines with the demo's files and a command to try.
+        ending: Whether there are no more incidents.
     """
 
     elapsed: float
@@ -112,7 +110,7 @@ class Picture:
 
 
 def render(picture: Picture, lines: int = 40) -> RenderableType:
-    """The picture, at most ``lines`` high: what does not fit is the oldest events."""
+    """Renders the picture, at most ``lines`` high; the oldest events are left out if there is not enough room."""
     room = max(1, lines - CHROME - len(picture.footer))
     return Group(
         _title(picture),
@@ -127,7 +125,7 @@ def render(picture: Picture, lines: int = 40) -> RenderableType:
 
 
 def duration(seconds: float) -> str:
-    """``34 ms``, ``2.1 s``, ``3m05s``."""
+    """Formats seconds as ``34 ms``, ``2.1 s`` or ``3m05s``."""
     if seconds < 1.0:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60.0:
@@ -147,7 +145,7 @@ def _table(*columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for column in columns[:-1]:
         table.add_column(column, no_wrap=True)
-    table.add_column(columns[-1])  # where there is too little room, this one gives way
+    table.add_column(columns[-1])  # only this column is shortened if the terminal is too narrow
     return table
 
 

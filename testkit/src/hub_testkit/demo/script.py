@@ -1,7 +1,7 @@
-"""What happens in the demo, and when: a pure function of a seed.
+"""The script of the demo: its incidents and their times, as a pure function of a seed.
 
-An act of 24 seconds shows everything once; it is shortened or stretched to the time there is, or repeated
-with other nodes. The end of a show is quiet, so that whatever was out of order has time to come back.
+An act of 24 seconds shows each kind of incident. It is shortened or stretched to the available time, or repeated with
+other nodes. The end of a run has no incidents, so that everything has time to recover.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ Action = Literal[
 
 SEED: Final = 7
 ACT: Final = 24.0
-"""Seconds of one act."""
+"""The length of one act in seconds."""
+
 SHORTEST: Final = 4.0
-"""A shorter show has no act: nobody could follow it."""
+"""The shortest run in seconds that has an act: a faster one would be too hard to follow."""
+
 QUIET: Final = 5.0
-"""Seconds at the end of a show without incidents: about the longest that a reflector waits between two looks
-at a cluster that was dark for a few seconds (0.8 s doubling, jittered up to twofold)."""
+"""Seconds without incidents at the end of a run: about the longest that a reflector waits before it retries a cluster
+that was away for a few seconds (0.8 s doubling, jittered up to twofold)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,11 @@ class Step:
     """One incident.
 
     Attributes:
-        at: seconds after the start of the show.
-        cluster: name; "" where it concerns none.
-        node: name; "" where it concerns a whole cluster or the cloud.
-        pool: of a node that joins.
+        at: Seconds after the start of the script.
+        action: The kind of incident.
+        cluster: The cluster's name; "" for an incident of the cloud.
+        node: The node's name; "" for an incident of a whole cluster or the cloud.
+        pool: The pool of a node that joins.
     """
 
     at: float
@@ -47,11 +50,11 @@ class Step:
 
 
 def script(seconds: float | None, seed: int = SEED) -> Iterator[Step]:
-    """The incidents of a show in order.
+    """Yields the incidents of a run, in order.
 
     Args:
-        seconds: how long it lasts; None = for ever.
-        seed: another seed, other nodes.
+        seconds: The length of the run; None = endless.
+        seed: Selects the nodes.
     """
     company = _Company(random.Random(seed))
     if seconds is None:
@@ -66,21 +69,22 @@ def script(seconds: float | None, seed: int = SEED) -> Iterator[Step]:
 
 
 class _Company:
-    """The nodes that can be on stage, by cluster, with their pools."""
+    """The nodes that exist, by cluster, with their pools."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._hired = {each.name: len(POOLS) for each in CLUSTERS}
+        self._hired = {cluster.name: len(POOLS) for cluster in CLUSTERS}
         self._on_stage = {
-            each.name: {f"{each.prefix}-{number}": pool for number, pool in enumerate(POOLS, 1)} for each in CLUSTERS
+            cluster.name: {f"{cluster.prefix}-{number}": pool for number, pool in enumerate(POOLS, 1)}
+            for cluster in CLUSTERS
         }
 
     def some(self, cluster: Cluster, number: int) -> list[str]:
-        """Different nodes of a cluster."""
+        """Chooses ``number`` different nodes of a cluster."""
         return self._rng.sample(sorted(self._on_stage[cluster.name]), number)
 
     def replace(self, cluster: Cluster, old: str) -> tuple[str, str]:
-        """A new node for an old one, with its pool."""
+        """Replaces a node by a new one with the same pool; returns the new node's name and the pool."""
         pool = self._on_stage[cluster.name].pop(old)
         self._hired[cluster.name] += 1
         new = f"{cluster.prefix}-{self._hired[cluster.name]}"
@@ -95,7 +99,7 @@ def _act(company: _Company, start: float, scale: float) -> list[Step]:
         steps.append(Step(round(start + at * scale, 3), action, cluster.name if cluster else "", node, pool))
 
     def rotate(at: float, cluster: Cluster, old: str, pace: float = 0.8) -> None:
-        """As a cluster upgrade does it: the new one first, then the old one is emptied and goes."""
+        """Replaces a node as a cluster upgrade does: the new node joins, then the old one is cordoned and leaves."""
         new, pool = company.replace(cluster, old)
         add(at, "join", cluster, new, pool)
         add(at + pace, "cordon", cluster, old)
@@ -108,7 +112,7 @@ def _act(company: _Company, start: float, scale: float) -> list[Step]:
     add(1.5, "recover", EU, one)
     rotate(2.2, EU, two)
     add(4.6, "fail", US, us_one)
-    # A cluster whose API server is away: nothing of what it last said goes, whatever happens in it meanwhile.
+    # The cluster's API server is away: its endpoints stay as last published, whatever happens in the cluster.
     add(5.5, "dark", US)
     rotate(6.2, US, us_two, pace=0.5)
     add(6.4, "fail", EU, three)
@@ -117,7 +121,7 @@ def _act(company: _Company, start: float, scale: float) -> list[Step]:
     add(9.0, "recover", EU, three)
     add(10.5, "light", US)
     rotate(11.2, AP, ap_two)
-    # The cloud out of order: known addresses stay, and what needs none of its answers goes on.
+    # The cloud fails: known addresses stay, and changes that need no answer of the cloud are still published.
     add(14.0, "cloud-down")
     add(15.0, "recover", US, us_one)
     add(16.5, "cordon", AP, ap_three)

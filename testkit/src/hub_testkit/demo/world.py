@@ -1,7 +1,7 @@
-"""The simulated world: three remote clusters, a hub cluster, a cloud, and what should be published of them.
+"""The simulated world: three remote clusters, a hub cluster, a cloud, and the endpoints that should be published.
 
-What should be published is computed here a second time and in the simplest way: from the machines and the
-layout, with none of the hub's code. That is what the hub is checked against.
+The expected endpoints are computed here from the machines and the layout, in the simplest way and without the hub's
+code, so that the hub can be checked against them.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from hub_testkit.demo.layout import CLUSTERS, NAMESPACE, POOLS, SERVICES, Cluste
 from hub_testkit.demo.script import SEED, Action, Step
 
 BOOKMARKS: Final = 1.0
-"""Seconds between bookmarks. A reflector takes one as a sign of health: the next outage is retried soon again."""
+"""Seconds between bookmarks. A bookmark resets a reflector's backoff, so that it retries soon after the next outage."""
 
 BEAT: Final = (0.03, 0.07)
-"""Seconds from one kubelet's heartbeat to the next one's: with 21 of them, a second for each."""
+"""Range of the seconds between heartbeats of different kubelets: with 21 kubelets, each sends one per second."""
 
 
 class Spot(NamedTuple):
-    """Where an endpoint is published."""
+    """The Service and the address of an endpoint."""
 
     service: str
     address: str
 
 
 class Shown(NamedTuple):
-    """How an endpoint is published."""
+    """How an endpoint is published: its source cluster, port and readiness."""
 
     cluster: str
     port: int
@@ -50,9 +50,9 @@ class Machine:
     """A machine and its Node.
 
     Attributes:
-        ready: its kubelet reports.
-        blip: not ready for so short a time that it does not count.
-        cordoned: takes no new work.
+        ready: Whether its kubelet reports.
+        blip: It is not ready, but for less than the cluster's grace period, so that it stays published.
+        cordoned: Whether its Node is unschedulable.
     """
 
     name: str
@@ -65,13 +65,13 @@ class Machine:
 
 
 def published_of(slices: list[dict[str, Any]]) -> dict[Spot, Shown]:
-    """What consumers of these EndpointSlices see."""
+    """Returns the endpoints that consumers of these EndpointSlices see."""
     published: dict[Spot, Shown] = {}
-    for each in slices:
-        labels = each["metadata"]["labels"]
+    for slice_ in slices:
+        labels = slice_["metadata"]["labels"]
         service, cluster = labels["kubernetes.io/service-name"], labels.get("multicluster.kubernetes.io/source-cluster")
-        port = next((port["port"] for port in each.get("ports") or ()), 0)
-        for endpoint in each.get("endpoints") or ():
+        port = next((port["port"] for port in slice_.get("ports") or ()), 0)
+        for endpoint in slice_.get("endpoints") or ():
             ready = bool(endpoint["conditions"]["ready"])
             for address in endpoint["addresses"]:
                 published[Spot(service, address)] = Shown(cluster or "", port, ready)
@@ -79,7 +79,7 @@ def published_of(slices: list[dict[str, Any]]) -> dict[Spot, Shown]:
 
 
 def should_be_published(machines: Mapping[str, Mapping[str, Machine]]) -> dict[Spot, Shown]:
-    """What should be published of these machines, by cluster and name."""
+    """Returns the endpoints that should be published; ``machines`` are by cluster and name."""
     return {
         Spot(service.name, machine.address): Shown(cluster, service.port, not machine.cordoned)
         for service in SERVICES
@@ -94,31 +94,31 @@ def _eligible(machine: Machine, service: Service) -> bool:
 
 
 class World:
-    """Serves inside ``async with``.
+    """The simulated world. It serves inside ``async with``.
 
     Args:
-        folder: where clusters.yaml and the kubeconfigs are written.
-        seed: of everything random in here.
-        cloud: None = the installed provider's.
+        folder: The folder for clusters.yaml and the kubeconfigs.
+        seed: The seed of all random choices.
+        cloud: The cloud; None = :func:`installed_cloud`.
 
     Attributes:
-        hub: the hub cluster.
-        remotes: by name.
-        heartbeats: Node updates so far that say nothing new.
+        hub: The hub cluster.
+        remotes: The remote clusters, by name.
+        heartbeats: The number of Node updates so far that changed only heartbeat times.
     """
 
     def __init__(self, folder: Path, seed: int = SEED, cloud: AnyCloud | None = None) -> None:
         self.folder = folder
         self.hub = SimulatedCluster("hub", controllers=True)
-        self.remotes = {each.name: SimulatedCluster(each.name) for each in CLUSTERS}
+        self.remotes = {cluster.name: SimulatedCluster(cluster.name) for cluster in CLUSTERS}
         self.cloud = cloud or installed_cloud(random.Random(seed))
         self.heartbeats = 0
         self._rng = random.Random(seed)
-        self._clusters = {each.name: each for each in CLUSTERS}
-        self._machines: dict[str, dict[str, Machine]] = {each.name: {} for each in CLUSTERS}
-        self._addresses = {each.name: 0 for each in CLUSTERS}
+        self._clusters = {cluster.name: cluster for cluster in CLUSTERS}
+        self._machines: dict[str, dict[str, Machine]] = {cluster.name: {} for cluster in CLUSTERS}
+        self._addresses = {cluster.name: 0 for cluster in CLUSTERS}
         self._last_seen: dict[str, dict[str, Machine]] = {}
-        """Machines of the clusters that are dark, as they were when the light went out."""
+        """Machines of the clusters whose API server is away, as they were when it went away."""
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -128,9 +128,9 @@ class World:
         for cluster in CLUSTERS:
             for number, pool in enumerate(POOLS, 1):
                 self._join(cluster, f"{cluster.prefix}-{number}", pool)
-        for each in (self.hub, *self.remotes.values()):
-            each.bookmark_interval = BOOKMARKS
-            await self._stack.enter_async_context(each)
+        for simulated in (self.hub, *self.remotes.values()):
+            simulated.bookmark_interval = BOOKMARKS
+            await self._stack.enter_async_context(simulated)
         await self._stack.enter_async_context(self.cloud)
         self._write_files()
         return self
@@ -140,8 +140,8 @@ class World:
 
     def _write_files(self) -> None:
         self.hub.write_kubeconfig(self.folder / "kubeconfigs" / "hub")
-        for name, each in self.remotes.items():
-            each.write_kubeconfig(self.folder / "kubeconfigs" / name)
+        for name, remote in self.remotes.items():
+            remote.write_kubeconfig(self.folder / "kubeconfigs" / name)
         self.cloud.write_files(self.folder)
         (self.folder / "clusters.yaml").write_text(registry(self.cloud.provider, self.cloud.config))
 
@@ -149,34 +149,34 @@ class World:
 
     @property
     def nodes(self) -> int:
-        """Nodes of all remote clusters."""
+        """The number of nodes of all remote clusters."""
         return sum(map(len, self._machines.values()))
 
     def nodes_of(self, cluster: str) -> tuple[int, int]:
-        """Nodes of a cluster that report, and all."""
+        """Returns the number of nodes of a cluster that report, and the number of all its nodes."""
         machines = self._machines[cluster].values()
-        return sum(each.ready for each in machines), len(machines)
+        return sum(machine.ready for machine in machines), len(machines)
 
     def machine(self, cluster: str, node: str) -> Machine | None:
-        """A machine, while it exists."""
+        """Returns the machine of a node; None if there is none."""
         return self._machines[cluster].get(node)
 
     def dark(self, cluster: str) -> bool:
-        """Whether its API server is away."""
+        """Whether the cluster's API server is away."""
         return cluster in self._last_seen
 
     def wanted(self) -> dict[Spot, Shown]:
-        """What should be published now; of a cluster that is dark, what it said last."""
+        """Returns what should be published now; for a cluster whose API server is away, its last known state counts."""
         return should_be_published({**self._machines, **self._last_seen})
 
     def published(self) -> dict[Spot, Shown]:
-        """What is published in the hub cluster."""
+        """Returns what is published in the hub cluster."""
         return published_of(self.hub.slices.list(namespace=NAMESPACE))
 
     # --- what happens ------------------------------------------------------------------------------
 
     async def happen(self, step: Step) -> None:
-        """Let an incident happen."""
+        """Applies an incident to the world."""
         action: Action = step.action
         if action == "cloud-down" or action == "cloud-up":
             self.cloud.down = action == "cloud-down"
@@ -227,9 +227,9 @@ class World:
                 assert_never(action)
 
     async def beat(self) -> None:
-        """Let every kubelet that lives send a heartbeat about once a second; for ever."""
+        """Sends a heartbeat of every kubelet that reports about once a second, for ever."""
         while True:
-            for cluster, name in [(cluster, name) for cluster, each in self._machines.items() for name in each]:
+            for cluster, name in [(cluster, name) for cluster, names in self._machines.items() for name in names]:
                 await asyncio.sleep(self._rng.uniform(*BEAT))
                 machine = self._machines[cluster].get(name)
                 if machine is not None and machine.ready:

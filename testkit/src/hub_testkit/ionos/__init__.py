@@ -1,4 +1,4 @@
-"""An IONOS API on loopback: stateful, paged, rate limited, and broken on demand.
+"""A fake IONOS API on loopback: stateful, paged, rate limited, and failing on demand.
 
     async with FakeIonos() as ionos:
         datacenter = ionos.add_datacenter()
@@ -6,8 +6,9 @@
         ...                                    # ionos.url, ionos.token
         ionos.fail_next(503)
 
-Answers as the real one is documented to: depth decides what is expanded, lists come in pages of 100 unless asked
-otherwise, a change is accepted with 202 and done later. :class:`FakeIonosThread` is the same for blocking tests.
+It answers as the real API's documentation says: ``depth`` selects what is expanded, lists come in pages of 100 unless
+another limit is requested, a change is accepted with 202 and done later. :class:`FakeIonosThread` is the same for
+blocking tests.
 """
 
 from __future__ import annotations

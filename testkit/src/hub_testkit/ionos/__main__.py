@@ -1,4 +1,4 @@
-"""``python -m hub_testkit.ionos``: the fake on loopback, to try a clusters.yaml against, until interrupted."""
+"""``python -m hub_testkit.ionos``: serves the fake API on loopback until interrupted, to try a clusters.yaml."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ provider:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serve as the arguments say."""
+    """Parses the arguments and serves until interrupted."""
     parser = argparse.ArgumentParser(prog="python -m hub_testkit.ionos", description=__doc__)
     parser.add_argument("--servers", type=int, default=3, metavar="N", help="running servers, n1 to nN (default 3)")
     parser.add_argument("--token", default="fake-token", help="the token that is accepted (default fake-token)")
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 async def serve(servers: int, token: str) -> None:
-    """Serve until cancelled; says first how it is used."""
+    """Prints a provider entry that uses the fake, and serves until cancelled."""
     async with FakeIonos(token=token) as ionos:
         ionos.add_datacenter(identity=DATACENTER)
         for number in range(1, servers + 1):

@@ -1,4 +1,4 @@
-"""What there is in the fake: data centers with servers and LANs, managed Kubernetes clusters with nodes."""
+"""The objects of the fake: data centers with servers and LANs, managed Kubernetes clusters with nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BASE: Final = "/cloudapi/v6"
 
 @dataclass(slots=True)
 class Datacenter:
-    """Its servers and LANs by id, as the API shows them at full depth."""
+    """A data center with its servers and LANs by id, as the API returns them at full depth."""
 
     id: str
     name: str
@@ -26,10 +26,11 @@ class Datacenter:
 
 
 class Contents:
-    """All objects of the fake, and where they are served.
+    """All objects of the fake, and the address that it serves them on.
 
     Attributes:
-        k8s: cluster -> pool -> node id -> node.
+        datacenters: Data centers by id.
+        k8s: Cluster id -> pool id -> node id -> node.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
@@ -40,16 +41,16 @@ class Contents:
 
     @property
     def url(self) -> str:
-        """``apiUrl``."""
+        """The value for ``apiUrl``."""
         return f"{'http' if self._tls is None else 'https'}://{self.host}{BASE}"
 
     @property
     def host(self) -> str:
-        """For ``--allow-api-host``."""
+        """The value for ``--allow-api-host``."""
         return f"127.0.0.1:{self._port}"
 
     def add_datacenter(self, name: str = "dc", location: str = "de/fra", identity: str = "") -> str:
-        """A data center with no servers; its id."""
+        """Adds a data center without servers and returns its id."""
         identity = identity or str(uuid4())
         self.datacenters[identity] = Datacenter(identity, name, location)
         return identity
@@ -65,10 +66,17 @@ class Contents:
         ipv6: Sequence[str] = (),
         null_ips: bool = False,
     ) -> str:
-        """A running server with a NIC on one LAN; its id.
+        """Adds a running server with a NIC on one LAN and returns its id.
 
-        ``ips`` are the NIC's; a load balancer's secondary address is one more of them. With ``null_ips`` the NIC says
-        ``ips: null``, as one does that waits for its address.
+        Args:
+            datacenter: The data center's id.
+            name: The server's name.
+            ips: IPv4 addresses of the NIC, also those of load balancers.
+            lan: The LAN's number.
+            identity: The server's id; "" = a random one.
+            zone: The availability zone.
+            ipv6: IPv6 addresses of the NIC.
+            null_ips: The NIC has ``ips: null``, like one that waits for its address.
         """
         identity = identity or str(uuid4())
         href = f"{self.url}/datacenters/{datacenter}/servers/{identity}"
@@ -80,21 +88,21 @@ class Contents:
     def add_nic(
         self, datacenter: str, server: str, *ips: str, lan: int, ipv6: Sequence[str] = (), null_ips: bool = False
     ) -> str:
-        """One more NIC; its id."""
+        """Adds a NIC to a server and returns its id."""
         items = self.server(datacenter, server)["entities"]["nics"]["items"]
         made = shapes.nic(len(items), lan, None if null_ips else ips, ipv6)
         items.append(made)
         return str(made["id"])
 
     def add_lan(self, datacenter: str, lan: int, *failover: str, public: bool = False) -> None:
-        """A LAN, with the addresses of its failover groups."""
+        """Adds a LAN if it does not exist, and sets the addresses of its failover groups if there are any."""
         lans = self.datacenters[datacenter].lans
         made = lans.setdefault(str(lan), shapes.lan(lan, public=public))
         if failover:
             made["properties"]["ipFailover"] = [{"ip": ip, "nicUuid": str(uuid4())} for ip in failover]
 
     def add_pool_node(self, cluster: str, name: str, private: str = "", public: str = "", pool: str = "") -> str:
-        """A node of a managed Kubernetes cluster; its id."""
+        """Adds a node to a managed Kubernetes cluster and returns its id; ``pool`` "" = the first pool."""
         identity = str(uuid4())
         pools = self.k8s.setdefault(cluster, {})
         pool = pool or next(iter(pools), str(uuid4()))
@@ -102,13 +110,13 @@ class Contents:
         return identity
 
     def server(self, datacenter: str, server: str) -> Object:
-        """A server as it is kept; may be changed."""
+        """Returns a server; changes to it are visible in the API."""
         return self.datacenters[datacenter].servers[server]
 
     def set_state(self, datacenter: str, server: str, vm_state: str) -> None:
-        """``RUNNING``, ``SHUTOFF``, …."""
+        """Sets a server's ``vmState``: ``RUNNING``, ``SHUTOFF``, …."""
         self.server(datacenter, server)["properties"]["vmState"] = vm_state
 
     def remove_server(self, datacenter: str, server: str) -> None:
-        """It is gone."""
+        """Removes a server."""
         del self.datacenters[datacenter].servers[server]

@@ -1,4 +1,4 @@
-"""The fake as a server: who may ask, how often, and what goes wrong."""
+"""The fake as a server: credentials, rate limit and faults."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from hub_testkit.ionos.routes import BODY, Handler, Routes, missing, refusal
 
 @dataclass(slots=True)
 class Fault:
-    """What a request meets instead of an answer.
+    """A fault that matching requests get instead of the usual answer.
 
     Attributes:
-        status, body, content_type: of the answer.
-        headers: beside the usual ones.
-        cut: end the connection in the middle of the body.
-        trickle: seconds between single bytes of the body; 0 = all at once.
-        trickle_headers: the headers trickle, and never end.
-        hang: do not answer.
-        path: only requests whose path ends with it.
-        left: requests it still takes; None = all until :meth:`FakeIonos.heal`.
-        skip: requests it lets pass before.
+        status, body, content_type: The answer.
+        headers: Additional headers of the answer.
+        cut: Reset the connection in the middle of the body.
+        trickle: Seconds between single bytes of the body; 0 = all at once.
+        trickle_headers: Send headers byte by byte, every ``trickle`` seconds, without end.
+        hang: Do not answer until :meth:`FakeIonos.heal`.
+        path: Only requests whose path ends with this are affected.
+        left: How many requests are still affected; None = all until :meth:`FakeIonos.heal`.
+        skip: How many matching requests are answered normally before.
     """
 
     status: int = 503
@@ -48,29 +48,30 @@ class Fault:
 
 
 class FakeIonos(Routes):
-    """Serves inside ``async with``.
+    """The fake API. It serves inside ``async with``.
 
     Args:
-        token: the one that is accepted; change :attr:`token` and it has expired.
-        max_limit: items a page holds at most, whatever is asked.
-        tls: serve https with it; None = http.
+        token: The accepted token; change :attr:`token` to let it expire.
+        max_limit: The most items of a page, whatever limit is requested.
+        tls: Serve https with this context; None = http.
 
     Attributes:
-        requests: path without ids -> times it was asked for, ``datacenters/servers``.
-        paths: every request's path and query in order.
-        headers: of the last request.
-        username, password: accepted beside the token, where set.
-        contract: the contract number that must come along; None = none need.
-        latency: seconds every answer takes.
-        rate_limit: requests that are answered before a 429; None = no limit, :meth:`refill` starts anew.
-        rate_remaining: what X-RateLimit-Remaining says instead of the truth; None = the truth.
-        retry_after: what a 429 says; "" = the header is left out.
-        in_flight, most_in_flight: requests under way now, and at most ever.
+        requests: The number of requests by path without ids, such as ``datacenters/servers``.
+        paths: Path and query of every request, in order.
+        headers: Headers of the last request.
+        username, password: Accepted in addition to the token, if ``username`` is set.
+        contract: The contract number that requests must have; None = none is required.
+        latency: Seconds that every answer takes.
+        rate_limit: The number of requests that are answered before a 429; :meth:`refill` counts from 0 again. None = no
+            limit.
+        rate_remaining: The value of X-RateLimit-Remaining; None = the number of requests that are left.
+        retry_after: The value of Retry-After in a 429; "" = no such header.
+        in_flight, most_in_flight: Requests in progress now, and the most at any time.
     """
 
     def __init__(
         self,
-        token: str = "fake-token",  # noqa: S107 - of a fake
+        token: str = "fake-token",  # noqa: S107 - a fake token
         max_limit: int = 10_000,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -115,23 +116,29 @@ class FakeIonos(Routes):
         self._runner = None
         self._hanging = asyncio.Event()
 
-    # --- what goes wrong -------------------------------------------------------------------------------
+    # --- faults ----------------------------------------------------------------------------------------
 
     def fail_next(self, status: int = 503, times: int | None = 1, **fault: Any) -> None:
-        """The next requests (None = all) are answered by a :class:`Fault`."""
+        """Adds a :class:`Fault`.
+
+        Args:
+            status: The status of the answers.
+            times: The number of requests; None = all until :meth:`heal`.
+            **fault: Other attributes of the fault.
+        """
         body = fault.pop(
             "body", "" if status == 200 else json.dumps(shapes.refusal(status, str(status), "made to fail"))
         )
         self._faults.append(Fault(status=status, body=body, left=times, **fault))
 
     def heal(self) -> None:
-        """All faults end."""
+        """Ends all faults."""
         self._faults.clear()
         self._hanging.set()
         self._hanging = asyncio.Event()
 
     def refill(self) -> None:
-        """A new minute begins for the rate limit."""
+        """Resets the rate limit, as at the start of a new minute."""
         self._spent = 0
 
     # --- answers ---------------------------------------------------------------------------------------

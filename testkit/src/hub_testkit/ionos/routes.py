@@ -1,4 +1,4 @@
-"""What the fake answers where nothing goes wrong: objects at a depth, pages, changes that are done later."""
+"""The fake's answers without faults: objects at a depth, pages, changes that are done later."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from hub_testkit.ionos.shapes import Object
 
 BODY: Final = web.RequestKey("body", Object)
 DEFAULT_LIMIT: Final = 100
-"""Items of a page where none are asked for."""
+"""Items of a page if the request has no limit."""
 
 Handler = Callable[[web.Request], web.Response]
 
 
 class Routes(Contents):
-    """The contents as the API shows them.
+    """The contents as the API returns them.
 
     Args:
-        max_limit: items a page holds at most, whatever is asked.
+        max_limit: The most items of a page, whatever limit is requested.
+        tls: Serve https with this context; None = http.
 
     Attributes:
-        on_page: called before each page of servers with its offset.
-        names_next: a page that is not the last one names the next.
-        pages_nodes: node pools and their nodes come in pages of this size, which nobody can ask for; None = whole.
-        busy_for: requests to ``requests/ID/status`` until a change is done.
-        fail_changes: changes end as FAILED.
+        on_page: Called with the offset before each page of servers.
+        names_next: Whether a page links to the next one.
+        pages_nodes: Lists of node pools and their nodes end after this number of items, with a link to a next page that
+            cannot be requested; None = they are complete.
+        busy_for: The number of requests to ``requests/ID/status`` until a change is done.
+        fail_changes: Whether changes end as FAILED.
     """
 
     def __init__(self, max_limit: int, tls: ssl.SSLContext | None) -> None:
@@ -45,7 +47,7 @@ class Routes(Contents):
         self._pending: dict[str, tuple[int, Object, Object]] = {}
 
     def _reads(self) -> Mapping[str, tuple[str, Handler]]:
-        """Path of a GET -> the name it is counted under, and what answers."""
+        """Returns the paths of GET requests, each with the name that it is counted under and its handler."""
         one = "/datacenters/{dc}"
         return {
             one: ("datacenters", self._datacenter),
@@ -95,11 +97,11 @@ class Routes(Contents):
         found = self.datacenters.get(request.match_info["dc"])
         server: Object | None = found.servers.get(request.match_info["server"]) if found else None
         nics: list[Object] = server["entities"]["nics"]["items"] if server else []
-        nic = next((each for each in nics if each["id"] == request.match_info["nic"]), None)
+        nic = next((nic for nic in nics if nic["id"] == request.match_info["nic"]), None)
         if server is None or nic is None:
             return missing()
         change = request[BODY]
-        if not change.get("ips", [""]):  # null and [] mean: choose one
+        if not change.get("ips", [""]):  # null and [] let the API choose an address
             change = {**change, "ips": (nic["properties"]["ips"] or ["10.7.255.254"])[:1]}
         identity = str(uuid4())
         self._pending[identity] = (self.busy_for, nic, change)
@@ -149,10 +151,10 @@ class Routes(Contents):
 
 
 def refusal(status: int, code: str, message: str) -> web.Response:
-    """An error as the API words it."""
+    """Returns an error answer in the API's form."""
     return web.json_response(shapes.refusal(status, code, message), status=status)
 
 
 def missing() -> web.Response:
-    """404."""
+    """Returns the API's 404."""
     return refusal(404, "309", "Resource does not exist")

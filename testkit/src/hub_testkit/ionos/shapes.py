@@ -1,4 +1,4 @@
-"""Objects as the API shows them."""
+"""Objects in the API's form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Object = dict[str, Any]
 
 
 def server(identity: str, name: str, zone: str, href: str) -> Object:
-    """A running server without NICs, at full depth."""
+    """Returns a running server without NICs, at full depth."""
     return {
         "id": identity,
         "type": "server",
@@ -31,7 +31,7 @@ def server(identity: str, name: str, zone: str, href: str) -> Object:
 
 
 def nic(number: int, lan: int, ips: Sequence[str] | None, ipv6: Sequence[str]) -> Object:
-    """The so-many-th NIC of a server."""
+    """Returns a NIC; ``number`` is its position on the server, from 0. ``ips`` may be None (``null``)."""
     properties: Object = {
         "name": f"nic{number}",
         "mac": f"02:01:00:00:00:{number + 1:02x}",
@@ -45,7 +45,7 @@ def nic(number: int, lan: int, ips: Sequence[str] | None, ipv6: Sequence[str]) -
 
 
 def lan(number: int, *, public: bool) -> Object:
-    """A LAN; its id is a string, while a NIC names it by number."""
+    """Returns a LAN. Its id is the number as a string, while a NIC has the number itself."""
     return {
         "id": str(number),
         "type": "lan",
@@ -56,16 +56,16 @@ def lan(number: int, *, public: bool) -> Object:
 
 
 def pool_node(identity: str, name: str, private: str, public: str) -> Object:
-    """A node of a node pool."""
+    """Returns a node of a node pool."""
     properties = {"name": name, "privateIP": private or None, "publicIP": public or None, "k8sVersion": "1.33.0"}
     return {"id": identity, "type": "node", "metadata": {"state": "READY"}, "properties": properties}
 
 
 def expanded(item: Object, depth: int) -> Object:
-    """An item of a list asked for with this depth.
+    """Returns an item of a list that was requested with this depth.
 
-    Depth 1 shows the item's properties and, of its entities, references without ``items``; depth 2 the entities'
-    items as references; depth 3 their properties.
+    Depth 1 has the item's properties and, for its entities, references without ``items``. Depth 2 also has the
+    entities' items as references, depth 3 their properties.
     """
     shown = copy.deepcopy({key: value for key, value in item.items() if key != "entities"})
     if depth < 1:
@@ -76,11 +76,11 @@ def expanded(item: Object, depth: int) -> Object:
     for name, collection in entities.items():
         reference = {key: value for key, value in collection.items() if key != "items"}
         if depth >= 2:
-            reference["items"] = [expanded(each, depth - 2) for each in collection["items"]]
+            reference["items"] = [expanded(entity, depth - 2) for entity in collection["items"]]
         shown["entities"][name] = reference
     return shown
 
 
 def refusal(status: int, code: str, message: str) -> Object:
-    """The body of an error."""
+    """Returns the body of an error."""
     return {"httpStatus": status, "messages": [{"errorCode": code, "message": message}]}

@@ -1,4 +1,4 @@
-"""The fake beside blocking code."""
+"""The fake for blocking code: it runs in a thread."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ T = TypeVar("T")
 
 
 class FakeIonosThread:
-    """A :class:`FakeIonos` in a thread with a loop of its own, for blocking tests; a context manager.
+    """A context manager that serves a :class:`FakeIonos` in a thread with its own event loop, for blocking tests.
 
-    :meth:`do` changes it there: ``fake.do(lambda ionos: ionos.fail_next(503))``.
+    Change the fake with :meth:`do`, which runs in that thread: ``fake.do(lambda ionos: ionos.fail_next(503))``.
+
+    Args:
+        ionos: The fake to serve; None = a new one.
     """
 
     def __init__(self, ionos: FakeIonos | None = None) -> None:
@@ -39,27 +42,27 @@ class FakeIonosThread:
 
     @property
     def url(self) -> str:
-        """``apiUrl``."""
+        """The value for ``apiUrl``."""
         return self._serving().url
 
     @property
     def host(self) -> str:
-        """For ``--allow-api-host``."""
+        """The value for ``--allow-api-host``."""
         return self._serving().host
 
     def do(self, change: Callable[[FakeIonos], T]) -> T:
-        """Call it with the fake, in the fake's thread."""
+        """Calls ``change`` with the fake in the fake's thread, and returns its result."""
         ionos = self._serving()
 
         async def call() -> T:
             return change(ionos)
 
-        assert self._loop is not None  # noqa: S101 - it serves
+        assert self._loop is not None  # noqa: S101 - the fake is serving
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result(10)
 
     def _serving(self) -> FakeIonos:
         if self._ionos is None:
-            raise RuntimeError("it does not serve")
+            raise RuntimeError("the fake is not serving")
         return self._ionos
 
     def _main(self) -> None:
