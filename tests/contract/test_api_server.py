@@ -205,7 +205,7 @@ async def test_a_limit_makes_a_version_exact(server: Client) -> None:
     assert ("b" in answer.names, answer.version) == (False, past)
 
 
-async def test_the_future_is_504_and_says_when_to_come_back(server: Client) -> None:
+async def test_list_from_the_future_is_504_with_retry_after(server: Client) -> None:
     """A version nobody has seen yet: etcd was restored from a backup, or the client talks to the wrong server."""
     answer = await server.get(MAPS, resourceVersion=10**12)
     assert (answer.status, answer.headers["Retry-After"], answer.body["reason"]) == (504, "1", "Timeout")
@@ -258,7 +258,7 @@ async def test_bad_list_parameters_are_refused(server: Client, query: dict[str, 
     assert (answer.status, answer.body["message"]) == (code, message)
 
 
-async def test_a_continue_token_goes_with_no_version(server: Client) -> None:
+async def test_continue_token_excludes_a_version(server: Client) -> None:
     """Continue names its version itself; garbage for a token is 400."""
     await _five(server)
     token = (await server.get(MAPS, limit=2)).body["metadata"]["continue"]
@@ -380,7 +380,7 @@ async def test_a_deletion_carries_the_last_state_at_a_new_version(server: Client
 
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": 0}])
-async def test_a_watch_from_nowhere_begins_with_what_there_is(server: Client, query: dict[str, int]) -> None:
+async def test_watch_without_version_starts_with_existing_objects(server: Client, query: dict[str, int]) -> None:
     """Without a version, and from 0, every object is ADDED first, by name."""
     for name in ("b", "a"):
         last = (await server.post(MAPS, config_map(name, {"t": "1"}))).version
@@ -427,7 +427,7 @@ async def test_a_watch_by_name_sees_one_object(server: Client) -> None:
         assert await stream.brief(1) == [("ADDED", "b")]
 
 
-async def test_bookmarks_arrive_before_the_end_for_those_who_ask(server: Client) -> None:
+async def test_requested_bookmarks_arrive_before_the_watch_ends(server: Client) -> None:
     """In its last two seconds a watch is told how far it is, so that the next one can go on from there."""
     start = (await server.post(MAPS, config_map("a"))).version
     query = {"fieldSelector": "metadata.name=a", "timeoutSeconds": 3, "allowWatchBookmarks": True}
@@ -440,7 +440,7 @@ async def test_bookmarks_arrive_before_the_end_for_those_who_ask(server: Client)
     assert int(mark["metadata"]["resourceVersion"]) >= int(unseen)
 
 
-async def test_nobody_who_did_not_ask_gets_bookmarks(server: Client) -> None:
+async def test_watch_without_bookmarks_stays_silent(server: Client) -> None:
     """The stream ends after timeoutSeconds, and is silent till then."""
     start = (await server.post(MAPS, config_map("a"))).version
     async with server.watch(MAPS, resourceVersion=start, timeoutSeconds=3) as stream:
@@ -544,7 +544,7 @@ async def test_a_watch_from_the_future_is_silent(server: Client) -> None:
 # --- creating ------------------------------------------------------------------------------------
 
 
-async def test_a_created_object_comes_back_with_what_the_server_adds(server: Client) -> None:
+async def test_created_object_has_server_fields(server: Client) -> None:
     """201 with uid, version, time and namespace; empty maps and lists are gone."""
     answer = await server.post(MAPS, config_map("a"))
     meta = answer.body["metadata"]
@@ -664,14 +664,14 @@ async def test_creating_in_a_namespace_that_is_going_is_403_with_a_cause(server:
         ),
     ],
 )
-async def test_a_body_that_is_no_such_object_is_400(server: Client, body: object, message: str) -> None:
+async def test_body_of_another_kind_is_400(server: Client, body: object, message: str) -> None:
     """BadRequest: the object was not understood, so it was not validated."""
     answer = await server.post(MAPS, body)
     assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
     assert answer.body["message"].startswith(message)
 
 
-async def test_another_content_type_is_415(server: Client) -> None:
+async def test_unsupported_content_type_is_415(server: Client) -> None:
     """Text is not an object."""
     answer = await server.call("POST", MAPS, config_map("a"), content_type="text/plain")
     assert (answer.status, answer.body["reason"]) == (415, "UnsupportedMediaType")
@@ -731,7 +731,7 @@ async def test_a_put_of_another_order_is_a_change(server: Client) -> None:
     assert answer.body["metadata"]["generation"] == 2
 
 
-async def test_what_the_server_owns_cannot_be_put(server: Client) -> None:
+async def test_server_owned_metadata_cannot_be_put(server: Client) -> None:
     """Uid and creation time stay; another uid is a conflict, since it is about another object."""
     body = (await server.post(MAPS, config_map("a"))).body
     meta = {"name": "a", "creationTimestamp": "2001-01-01T00:00:00Z", "generation": 7}

@@ -111,7 +111,7 @@ async def test_a_422_is_a_status_with_the_causes_in_its_message(server: Client) 
         ("FQDN", "10.0.0.1"),
     ],
 )
-async def test_an_address_nobody_wants_is_taken(server: Client, family: str, address: str) -> None:
+async def test_harmful_addresses_are_stored(server: Client, family: str, address: str) -> None:
     """Broadcast, ClusterIPs, cloud metadata in disguise: stored as they are."""
     answer = await server.post(SLICES, endpoint_slice("s", address, addressType=family), dryRun="All")
     assert (answer.status, answer.body["endpoints"][0]["addresses"]) == (201, [address])
@@ -327,7 +327,7 @@ async def test_an_event_needs_an_action_and_gets_the_old_fields(server: Client) 
     }
 
 
-async def test_a_secret_encodes_what_it_was_given_in_plain(server: Client) -> None:
+async def test_secret_string_data_is_encoded(server: Client) -> None:
     """StringData is written, data is read; what is not base64 is 400."""
     made = await server.post(SECRETS, {"metadata": {"name": "s"}, "stringData": {"k": "v"}})
     assert (made.body["data"], made.body["type"], "stringData" in made.body) == ({"k": "dg=="}, "Opaque", False)

@@ -75,7 +75,7 @@ def test_a_bad_removal_is_a_loss(history: list[Commit], gone: dict[str, float]) 
     assert "lost" in kinds(history, truth(**gone))
 
 
-def test_a_loss_names_what_was_lost() -> None:
+def test_loss_names_address_slice_and_set() -> None:
     """The address, the slice and the set."""
     (found,) = judge([commit(1, A, B), commit(2, A)], truth())
     assert (found.set, found.at) == (ONE, 2)
@@ -112,7 +112,7 @@ def test_more_writes_than_changes_are_an_offence() -> None:
     assert kinds(history, made) == ["writes"]
 
 
-def test_what_was_there_before_the_recording_is_no_write() -> None:
+def test_initial_state_is_not_a_write() -> None:
     """It is where the history starts."""
     made = Truth()
     made.came(0.0, A, ONE)

@@ -164,13 +164,13 @@ def put(proxy: Proxy, body: bytes, timeout: float = 5.0) -> bytes:
         ("GET /cloudapi/v6/datacenters", "get", ""),
     ],
 )
-def test_requests_are_told_apart(line: str, verb: str, resource: str) -> None:
+def test_requests_are_classified_by_verb_and_resource(line: str, verb: str, resource: str) -> None:
     """By what they do, to what."""
     found = parse(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert (found.verb, found.resource) == (verb, resource)
 
 
-def test_a_fault_concerns_what_it_is_meant_for(proxy: Proxy, server: Server) -> None:
+def test_fault_applies_only_to_selected_requests(proxy: Proxy, server: Server) -> None:
     """While writes are reset, lists pass; afterwards writes do, too."""
     with proxy.broken(Fault(Kind.RESET, where("update"))):
         assert get(proxy) == LONG
@@ -180,7 +180,7 @@ def test_a_fault_concerns_what_it_is_meant_for(proxy: Proxy, server: Server) -> 
     assert (b"reset" in server.written, b"after" in server.written) == (False, True)
 
 
-def test_a_fault_strikes_as_often_as_it_says(proxy: Proxy) -> None:
+def test_fault_applies_the_given_number_of_times(proxy: Proxy) -> None:
     """Twice, and then no more."""
     proxy.inject(Fault(Kind.RESET, EVERYTHING, times=2))
     for _ in range(2):
@@ -220,7 +220,7 @@ def test_bandwidth_is_a_limit(proxy: Proxy) -> None:
         assert time.monotonic() - began >= 0.5
 
 
-def test_a_blackhole_gives_back_what_it_held(proxy: Proxy, server: Server) -> None:
+def test_blackhole_delivers_held_data_when_it_ends(proxy: Proxy, server: Server) -> None:
     """Nothing arrives while it lasts; then everything, also what its sender has given up."""
     with proxy.broken(Fault(Kind.BLACKHOLE, EVERYTHING)):
         with pytest.raises(TimeoutError):
@@ -229,7 +229,7 @@ def test_a_blackhole_gives_back_what_it_held(proxy: Proxy, server: Server) -> No
     eventually(lambda: b"held" in server.written)
 
 
-def test_a_silent_connection_stays_so_and_others_are_fine(proxy: Proxy) -> None:
+def test_silent_connection_does_not_affect_new_ones(proxy: Proxy) -> None:
     """What was forgotten carries nothing any more; a new one does."""
     connection = connect(proxy, timeout=0.5)
     connection.request("GET", SLICES)
@@ -259,14 +259,14 @@ def test_a_truncated_answer_ends_early(proxy: Proxy) -> None:
     assert 0 < len(caught.value.partial) < 1000
 
 
-def test_a_lost_answer_belongs_to_a_write_that_was_carried_out(proxy: Proxy, server: Server) -> None:
+def test_lost_answer_follows_a_completed_write(proxy: Proxy, server: Server) -> None:
     """RST for the client; the server has it."""
     with proxy.broken(Fault(Kind.LOSE_ANSWER, where("update"))), pytest.raises(ConnectionResetError):
         put(proxy, b"committed")
     assert b"committed" in server.written
 
 
-def test_an_answer_of_the_proxys_own_keeps_the_connection(proxy: Proxy) -> None:
+def test_proxy_answer_keeps_the_connection_open(proxy: Proxy) -> None:
     """The server hears nothing, and what comes next does."""
     connection = connect(proxy)
     with proxy.broken(Fault(Kind.ANSWER, EVERYTHING, body=answer(503, "Away", b"later"))):
@@ -332,7 +332,7 @@ def test_a_dropped_syn(proxy: Proxy) -> None:
     assert get(proxy) == LONG
 
 
-def test_a_silent_door(proxy: Proxy) -> None:
+def test_tcp_connects_but_tls_does_not(proxy: Proxy) -> None:
     """TCP connects, TLS does not."""
     proxy.door(Door.SILENT)
     with pytest.raises(TimeoutError):
@@ -350,7 +350,7 @@ def test_a_slammed_door(proxy: Proxy) -> None:
     assert get(proxy) == LONG
 
 
-def test_another_certificate(proxy: Proxy, tmp_path: Path) -> None:
+def test_wrong_certificate_is_rejected_until_restored(proxy: Proxy, tmp_path: Path) -> None:
     """Is not believed, until the usual one is back."""
     proxy.certificate(serving(OTHER, tmp_path))
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -369,7 +369,7 @@ def test_a_dead_server_is_a_reset(usual: ssl.SSLContext) -> None:
             get(broken)
 
 
-def test_where_needs_all_it_says() -> None:
+def test_where_matches_verb_resource_and_path() -> None:
     """Verb, resource and path."""
     request = parse(f"PUT {SLICES}/one-1 HTTP/1.1\r\n\r\n".encode())
     assert Where().holds(request)

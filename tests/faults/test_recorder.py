@@ -133,7 +133,7 @@ def test_every_state_is_recorded_with_its_time(etcd: Etcd, recording: Recording)
     assert recording.lost == ""
 
 
-def test_what_was_there_is_where_it_begins(etcd: Etcd, tmp_path: Path) -> None:
+def test_initial_objects_are_not_writes(etcd: Etcd, tmp_path: Path) -> None:
     """It is no write."""
     etcd.put(A)
     with Recording(etcd.port, tmp_path / "late.jsonl") as late:
@@ -141,7 +141,7 @@ def test_what_was_there_is_where_it_begins(etcd: Etcd, tmp_path: Path) -> None:
         assert [each.first for each in late.commits] == [True]
 
 
-def test_a_broken_watch_goes_on_where_it_was(etcd: Etcd, recording: Recording) -> None:
+def test_broken_watch_resumes_without_gaps_or_duplicates(etcd: Etcd, recording: Recording) -> None:
     """A killed etcd is started again: nothing is missing, nothing is there twice."""
     etcd.put(A)
     recording.sync(lambda: etcd.put(name="before"))
@@ -153,7 +153,7 @@ def test_a_broken_watch_goes_on_where_it_was(etcd: Etcd, recording: Recording) -
     assert (recording.lost, recording.breaks > 0) == ("", True)
 
 
-def test_a_hole_in_the_history_is_said(etcd: Etcd, recording: Recording) -> None:
+def test_gap_in_history_is_reported(etcd: Etcd, recording: Recording) -> None:
     """The recorder stands still while its watch breaks and what it has not seen is compacted away."""
     etcd.put(A)
     recording.sync(lambda: etcd.put(name="before"))
@@ -169,14 +169,14 @@ def test_a_hole_in_the_history_is_said(etcd: Etcd, recording: Recording) -> None
     assert "refused" in recording.lost
 
 
-def test_a_dead_recorder_is_said(etcd: Etcd, recording: Recording) -> None:
+def test_ended_recorder_is_reported(etcd: Etcd, recording: Recording) -> None:
     """Whatever ends it."""
     os.kill(recording.pid, signal.SIGKILL)
     recording.sync(lambda: etcd.put(name="mark"))
     assert "the recorder has ended" in recording.lost
 
 
-def test_a_recorder_that_stands_still_is_said(etcd: Etcd, recording: Recording) -> None:
+def test_stalled_recorder_is_reported(etcd: Etcd, recording: Recording) -> None:
     """What does not arrive in time makes the recording worthless."""
     os.kill(recording.pid, signal.SIGSTOP)
     recording.sync(lambda: etcd.put(name="mark"), timeout=0.5)
@@ -184,7 +184,7 @@ def test_a_recorder_that_stands_still_is_said(etcd: Etcd, recording: Recording) 
     assert recording.lost == "slice edge/mark was not seen within 0.5 s"
 
 
-def test_what_is_no_json_is_a_hole(etcd: Etcd, recording: Recording) -> None:
+def test_undecodable_value_is_a_gap(etcd: Etcd, recording: Recording) -> None:
     """A server that stores protobuf cannot be recorded, and is not passed over."""
     etcd.ask("/v3/kv/put", key=_encoded(f"{PREFIX}edge/odd"), value=_encoded("k8s\0\n"))
     recording.wait(lambda: bool(recording.lost), 10)

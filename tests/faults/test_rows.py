@@ -38,7 +38,7 @@ def test_fault(outcome: Outcome, row: Row) -> None:
     assert found.asked <= ASKED
 
 
-def test_nothing_else_happened(outcome: Outcome) -> None:
+def test_control_cluster_is_published_without_violations(outcome: Outcome) -> None:
     """What no row is about, every hub's control cluster, is published without an offence; no write was in vain."""
     assert outcome.lost == ""
     assert outcome.commits > 2 * len(outcome.rows)

@@ -19,14 +19,14 @@ def test_every_row_was_measured_and_lost_nothing() -> None:
     assert {name: lost for name, (_, lost) in known(PAGE.read_text()).items() if lost != "0"} == {}
 
 
-def test_there_are_enough_rows_and_each_has_a_name_of_its_own() -> None:
+def test_at_least_forty_rows_with_unique_names() -> None:
     """Forty at least; a part of them in every run, the others at night."""
     assert len(ROWS) >= 40
     assert [name for name, count in Counter(row.name for row in ROWS).items() if count > 1] == []
     assert 10 <= sum(row.always for row in ROWS) <= 20
 
 
-def test_what_nobody_promised_is_no_failure_of_a_row() -> None:
+def test_unpromised_recovery_is_not_a_failure() -> None:
     """Where all wait, that others waited for ever says nothing of the row."""
     found = {"failure": "", "detect": 0.4, "recover": 0.8, "others": float("inf"), "offences": []}
     rows = {row.promise.others is None: row for row in ROWS if row.promise.detect is not None}

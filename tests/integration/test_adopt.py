@@ -160,7 +160,7 @@ def theirs(world: World) -> list[Object]:
     return world.slices(selector=THEIRS)
 
 
-def test_a_stopped_controllers_slices_go_once_ours_cover_them(world: World) -> None:
+def test_slices_of_a_stopped_controller_are_deleted_once_covered(world: World) -> None:
     """Both sets of slices exist for five seconds, then only the hub's. A consumer never sees fewer endpoints."""
     mark = world.hub_cluster.audit_mark()
     with OldController(world.hub_cluster, *ALL):
@@ -225,7 +225,7 @@ def test_a_controller_that_still_runs_is_reported_and_not_fought(
     assert deletes(world, mark) == 1
 
 
-def test_a_controller_that_writes_meanwhile_is_left_alone(world: World) -> None:
+def test_controller_that_writes_meanwhile_keeps_its_slices(world: World) -> None:
     """A write within the five seconds shows that the controller runs, so the hub deletes nothing."""
     mark = world.hub_cluster.audit_mark()
     with OldController(world.hub_cluster, *ALL[:3]) as old, RunningHub(world) as running:

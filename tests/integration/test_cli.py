@@ -263,7 +263,7 @@ def test_two_replicas_write_in_turn(world: World, start: Start, remote_clusters:
     assert len(world.versions().items() - before.items()) == 2  # the slice of cluster eu in each of the two Services
 
 
-def test_run_says_which_port_is_taken(world: World, port: int) -> None:
+def test_run_names_the_port_in_use(world: World, port: int) -> None:
     """A port that is in use is reported in one line, with exit code 3."""
     with socket.create_server(("127.0.0.1", port)):
         result = world.run("run", *ACCESS, "--health-probe-bind-address", f"127.0.0.1:{port}")
@@ -289,7 +289,7 @@ def test_once_writes_nothing_the_second_time(world: World) -> None:
     assert world.versions() == versions
 
 
-def test_once_leaves_unknown_sources_as_they_are(world: World) -> None:
+def test_once_keeps_slices_of_unknown_sources(world: World) -> None:
     """A cluster that does not answer keeps its slices. It is named on stderr, and the exit code is 2."""
     world.run("run", "--once", *ACCESS)
     world.registry("{path: us}", "{path: us, context: nosuch}")
@@ -314,7 +314,7 @@ EU = ["10.7.0.1", "10.7.0.2"]
     ],
     ids=["service", "source"],
 )
-def test_once_does_not_promise_what_a_single_pass_cannot_do(
+def test_once_keeps_dropped_slices_and_warns(
     world: World, old: str, new: str, service: str, left: dict[str, list[str]]
 ) -> None:
     """A single pass keeps dropped slices and warns: each process counts --removal-grace from its start."""
@@ -332,7 +332,7 @@ def test_once_does_not_promise_what_a_single_pass_cannot_do(
     assert (world.published(), gone.stderr, gone.returncode) == (left, "", 0)
 
 
-def test_once_says_what_may_not_be_written(world: World) -> None:
+def test_once_shows_the_api_servers_refusal(world: World) -> None:
     """For an account that may read but not write, the API server's message is shown, with exit code 3."""
     world.hub_cluster.kubeconfig(world.folder / "reader", "hub")
     world.hub_cluster.grant(
@@ -362,7 +362,7 @@ def test_once_with_dry_run_writes_nothing(world: World) -> None:
     assert {request.verb for request in world.hub_cluster.requests(mark)} <= {"get", "list", "watch"}
 
 
-async def test_once_leaves_a_running_hub_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_once_writes_nothing_while_another_hub_leads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another hub holds the Lease, a single pass writes nothing and names the holder."""
     monkeypatch.setattr(hub.cli.once, "SOON", 0.1)
     monkeypatch.setattr(hub.cli.once, "LEASE_PATIENCE", 2.0)
@@ -429,7 +429,7 @@ def test_plan_has_the_exit_codes_of_a_diff(world: World, remote_clusters: tuple[
     assert world.published() == EVERYTHING
 
 
-def test_nodes_says_what_became_of_each(world: World, remote_clusters: tuple[ApiServer, ...]) -> None:
+def test_nodes_lists_eligibility_and_address(world: World, remote_clusters: tuple[ApiServer, ...]) -> None:
     """``hub nodes`` shows whether each node is eligible, why not, the provider's result and the published address."""
     remote_clusters[0].api.patch(
         "/api/v1/nodes/eu-2", {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}

@@ -65,7 +65,7 @@ def peers(pid: int) -> set[IPv4Address | IPv6Address]:
     return found
 
 
-def test_demo_ends_by_itself_and_says_how_it_went(start: Start, tmp_path: Path) -> None:
+def test_demo_ends_after_its_duration_with_a_summary(start: Start, tmp_path: Path) -> None:
     """Without a terminal, ``hub demo --for 15s`` prints plain lines and a summary, exits 0, and uses only loopback."""
     demo = start("--for", "15s")
     seen: set[IPv4Address | IPv6Address] = set()
@@ -89,7 +89,7 @@ def test_demo_ends_by_itself_and_says_how_it_went(start: Start, tmp_path: Path) 
     assert "Unreachable" in (folder / "hub.log").read_text()
 
 
-def test_demo_says_what_to_try_meanwhile_and_that_works(start: Start, tmp_path: Path) -> None:
+def test_demo_prints_a_command_that_works(start: Start, tmp_path: Path) -> None:
     """The printed command, run in the demo's folder, shows the addresses of the simulated cloud."""
     demo = start("--for", "60s")
     assert demo.stdout is not None

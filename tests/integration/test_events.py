@@ -44,7 +44,7 @@ def awaits(world: World, reason: str, namespace: str = "edge", timeout: float = 
     return eventually(lambda: events(world, reason, namespace), timeout)[-1]
 
 
-def test_a_publication_says_what_was_written_where_describe_finds_it(world: World) -> None:
+def test_publication_is_an_event_that_describe_shows(world: World) -> None:
     """A publication is one Normal Event with the numbers. It refers to the Service by uid, for ``kubectl describe``."""
     service = world.add_service()
     with RunningHub(world):
@@ -80,7 +80,7 @@ def test_a_finding_that_comes_back_is_counted_in_its_event(world: World, monkeyp
         eventually(lambda: [each.get("series", {}).get("count") for each in events(world, "SelectorPresent")] == [2])
 
 
-def test_clusters_and_the_registry_are_told_of_on_the_hub_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_and_registry_events_refer_to_the_hub_pod(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Problems of clusters and of the registry, and recoveries, are Events about the Pod that POD_NAME names."""
     monkeypatch.setenv("POD_NAME", "hub-0")
     monkeypatch.setenv("POD_NAMESPACE", "default")
@@ -101,8 +101,8 @@ def test_clusters_and_the_registry_are_told_of_on_the_hub_itself(world: World, m
     assert not events(world, "ClusterUnreachable")
 
 
-def test_what_the_guard_does_is_an_event_of_the_service(world: World) -> None:
-    """A withheld removal is an Event with the approval command. Without POD_NAME, the hub's Events refer to its Lease."""
+def test_withheld_removal_is_an_event_of_the_service(world: World) -> None:
+    """A withheld removal is an Event with the approval command. Without POD_NAME, hub Events refer to the Lease."""
     world.add_service()
     remote = world.remotes["eu"]
     with RunningHub(world):
@@ -117,7 +117,7 @@ def test_what_the_guard_does_is_an_event_of_the_service(world: World) -> None:
         assert (lease["kind"], lease["name"]) == ("Lease", "endpointslice-hub-default")
 
 
-def test_local_traffic_policy_is_told_of(world: World) -> None:
+def test_local_traffic_policy_has_a_warning_event(world: World) -> None:
     """An Event warns that kube-proxy sends no traffic to the endpoints when externalTrafficPolicy is Local."""
     world.add_service(type="NodePort", externalTrafficPolicy="Local")
     with RunningHub(world):
@@ -126,7 +126,7 @@ def test_local_traffic_policy_is_told_of(world: World) -> None:
         assert event["note"].startswith("externalTrafficPolicy of the Service is Local: kube-proxy sends nothing to")
 
 
-def test_a_client_certificate_that_ends_soon_is_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expiring_client_certificate_has_an_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """An Event names the time at which a client certificate that expires soon ends."""
     monkeypatch.setattr("hub.kube.credentials.SOON_SHARE", 1.0)
     remote = world.remotes["eu"]
@@ -140,8 +140,8 @@ def test_a_client_certificate_that_ends_soon_is_told_of(world: World, monkeypatc
     assert "ends at 20" in note
 
 
-def test_without_the_right_to_write_events_all_else_goes_on(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Without the right to write Events, the log names the missing rule once a namespace, and endpoints still change."""
+def test_publishing_works_without_permission_for_events(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Without the right to write Events, the log names the missing rule once per namespace; endpoints still change."""
     world.hub_cluster.grant("nobody", *(rule for rule in HUB_RULES if "events" not in rule["resources"]))
     world.hub_cluster.kubeconfig(world.kubeconfig, "nobody")
     for name in ("payments", "orders"):

@@ -246,7 +246,7 @@ async def test_a_restarted_hub_starts_from_what_is_published(tmp_path: Path) -> 
 
 
 @in_namespace
-async def test_failover_goes_where_probes_pass(tmp_path: Path) -> None:
+async def test_failover_uses_the_source_whose_probes_pass(tmp_path: Path) -> None:
     """Failover leaves a source when all its addresses fail, and uses the next source that has a ready endpoint."""
     eu, us = addresses(2, 0), addresses(2, 1)
     async with world(tmp_path, nodes=2, remotes=("eu", "us")) as it:
@@ -260,7 +260,7 @@ async def test_failover_goes_where_probes_pass(tmp_path: Path) -> None:
 
 
 @in_namespace
-async def test_an_unreachable_cluster_keeps_what_answers(tmp_path: Path) -> None:
+async def test_unreachable_cluster_keeps_answering_addresses(tmp_path: Path) -> None:
     """``unreachable: {probe: tcp}`` probes even with health off, and only addresses that do not answer are removed."""
     one, two = addresses(2)
     async with world(tmp_path, nodes=2) as it:
@@ -335,7 +335,7 @@ async def test_once_checks_before_it_publishes(tmp_path: Path) -> None:
 
 
 @in_namespace
-async def test_what_must_not_be_published_is_not_probed(tmp_path: Path) -> None:
+async def test_denied_address_is_not_probed(tmp_path: Path) -> None:
     """An address outside allowedCIDRs that someone added to a slice while its source was unreachable is not probed."""
     one, alien = "10.7.0.1", "10.7.128.9"
     contacted = asyncio.Event()

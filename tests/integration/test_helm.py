@@ -55,7 +55,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @pytest.fixture
 def helm(tmp_path: Path, hub_cluster: ApiServer) -> Helm:
-    """helm as the admin of the hub cluster."""
+    """Helm as the admin of the hub cluster."""
     return Helm(tmp_path, hub_cluster)
 
 
@@ -157,7 +157,7 @@ def test_examples_pass_a_server_side_dry_run(helm: Helm, hub_cluster: ApiServer)
     assert {*MONITORING, "NetworkPolicy", "PodDisruptionBudget", "ValidatingAdmissionPolicy"} <= seen
 
 
-def test_nothing_is_cluster_wide_that_need_not_be(helm: Helm) -> None:
+def test_only_necessary_rules_are_cluster_wide(helm: Helm) -> None:
     """Only the role for Services and slices and the policy are cluster-wide. Other rules come with their feature."""
     scoped = {"ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     for example in [None, *EXAMPLES]:
@@ -376,7 +376,7 @@ def test_rules_are_all_there(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("rule", ["", *MISSING])
-def test_without_a_rule_something_is_missing(
+def test_each_missing_rule_breaks_only_its_facts(
     helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path, rule: str
 ) -> None:
     """With all rules every fact holds. Without one rule, only the facts that :data:`MISSING` lists for it hold."""
@@ -472,7 +472,7 @@ def test_secrets_are_updated_only_to_renew_tokens(
 
 
 @pytest.mark.parametrize("missing", ["", "tokenreviews", "subjectaccessreviews"])
-def test_a_page_that_is_shown_asks_who_calls(
+def test_exposed_page_authenticates_callers(
     helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path, missing: str
 ) -> None:
     """An exposed page answers callers whose token may get it, and no one if a right to check tokens is missing."""
@@ -582,7 +582,7 @@ def test_the_policy_holds_the_hubs_account(account: Api, hub_cluster: ApiServer)
     hub_cluster.api.post(SLICES, slice_of("free", "100.100.100.200", labels={"kubernetes.io/service-name": "x"}))
 
 
-def test_the_policy_checks_what_is_changed_or_deleted(account: Api, hub_cluster: ApiServer) -> None:
+def test_admission_policy_checks_updates_and_deletes(account: Api, hub_cluster: ApiServer) -> None:
     """The account may take over a previous owner's slices, delete those to adopt, and change no one else's."""
     api = hub_cluster.api
     foreign: dict[str, Object] = {
@@ -791,7 +791,7 @@ def test_values_that_do_not_parse_name_file_and_line(helm: Helm, tmp_path: Path)
         helm.template(bad)
 
 
-def test_a_registry_that_is_not_there_is_said_at_installation(helm: Helm, hub_cluster: ApiServer) -> None:
+def test_installation_fails_without_the_registry(helm: Helm, hub_cluster: ApiServer) -> None:
     """Without the registry's ConfigMap, Secret or key, installation fails with the command or value that helps."""
     api = hub_cluster.api
     add_namespace(api, NAMESPACE)
@@ -824,7 +824,7 @@ def test_missing_secrets_are_in_the_notes(helm: Helm, world: World) -> None:
     assert "Secret eu" not in notes
 
 
-def test_long_names_make_a_label_still(helm: Helm) -> None:
+def test_long_names_are_shortened_to_a_label(helm: Helm) -> None:
     """The owner of a release with long names is shortened to 63 characters, and differs between releases."""
     owners = set()
     for last in ("a", "b"):

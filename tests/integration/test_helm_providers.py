@@ -81,7 +81,7 @@ def wheel(folder: Path, project: str, files: Mapping[str, str], *requires: str, 
 SOURCE = f"import acme_more\nNAME = 'acme'\n{GOOD}"
 
 
-def test_wheels_are_installed_beside_the_image(tmp_path: Path) -> None:
+def test_wheels_are_installed_in_the_volume(tmp_path: Path) -> None:
     """A provider and what it needs come from the volume; no module of the image is replaced."""
     image = Image(tmp_path)
     shadow = {"acme_more.py": "", "yaml.py": "raise SystemExit('not the one of the image')\n"}
@@ -121,7 +121,7 @@ def test_wheels_that_do_not_fit_the_image_are_refused(tmp_path: Path, requires: 
     assert f"{PROJECT}==1.2.0 need wheels in the volume that fit the image" in done.stderr
 
 
-def test_an_image_without_pip_says_what_to_do_instead(tmp_path: Path) -> None:
+def test_image_without_pip_names_the_next_step(tmp_path: Path) -> None:
     """The next step is an image with the provider in it."""
     image = Image(tmp_path)
     [pip] = (tmp_path / "image").glob("lib/python*/site-packages/pip")

@@ -49,7 +49,7 @@ def test_probed_nodes_can_be_reached(helm: Helm, given: Object) -> None:
     assert probed(helm.template(given)) == ["10.7.0.0/16"]
 
 
-def test_nodes_that_nobody_probes_are_not_reached(helm: Helm) -> None:
+def test_network_policy_omits_nodes_without_probes(helm: Helm) -> None:
     """Nor is something called health a health check."""
     assert probed(helm.template(registry(service={"name": "health"}))) == []
 
@@ -65,13 +65,13 @@ REF = {"secret": "token", "key": "token"}
         registry(service={"sources": [{"cluster": "eu", "provider": {"name": "acme", "config": {"token": REF}}}]}),
     ],
 )
-def test_secrets_of_providers_are_found_wherever_they_are(helm: Helm, given: Object) -> None:
+def test_provider_secrets_are_found_anywhere_in_configuration(helm: Helm, given: Object) -> None:
     """Anywhere in the configuration, of a cluster's provider and of a source's."""
     with pytest.raises(HelmFailed, match=r"registry\.data names the Secrets token, and the hub may read none"):
         helm.template(given)
 
 
-def test_a_provider_s_own_key_is_no_secret(helm: Helm) -> None:
+def test_provider_key_is_not_taken_for_a_secret(helm: Helm) -> None:
     """A Secret is named with one of its keys."""
     assert helm.template(registry({"provider": {"name": "acme", "config": {"secret": "text"}}}))
 

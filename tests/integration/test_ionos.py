@@ -118,7 +118,7 @@ def test_an_outage_of_the_api_loses_nothing(cloud: Cloud) -> None:
         cloud.world.awaits("10.1.0.1", "10.1.0.2", "10.2.0.1", timeout=30)
 
 
-def test_a_wrong_token_hurts_its_own_cluster_only(cloud: Cloud) -> None:
+def test_wrong_token_affects_only_its_cluster(cloud: Cloud) -> None:
     """One cluster's token has expired: it keeps its endpoints, the other goes on; a renewed token needs no restart."""
     cloud.add("eu", "n1", "10.1.0.1")
     cloud.add("us", "m1", "10.2.0.1")

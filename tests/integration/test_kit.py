@@ -137,7 +137,7 @@ class TestRealServer:
             hub_cluster.api_with(token).get(NODES)
         assert caught.value.status == HTTPStatus.FORBIDDEN
 
-    def test_audit_tells_who_asked_what(self, hub_cluster: ApiServer) -> None:
+    def test_audit_counts_requests_by_user_verb_and_answer(self, hub_cluster: ApiServer) -> None:
         """Requests since a mark are told by user, verb and answer."""
         api = hub_cluster.api_as("nobody")
         mark = hub_cluster.audit_mark()
@@ -192,7 +192,7 @@ class TestBreaking:
         assert hub_cluster.port == port
         assert [n["metadata"]["name"] for n in hub_cluster.api.list(NODES)] == ["n1"]
 
-    def test_paused_server_says_nothing(self, hub_cluster: ApiServer) -> None:
+    def test_paused_server_accepts_but_never_answers(self, hub_cluster: ApiServer) -> None:
         """A frozen server accepts connections and never answers, until it is resumed."""
         impatient = Api(hub_cluster.url, _tls(hub_cluster), hub_cluster.token(), timeout=0.5)
         hub_cluster.pause()
@@ -249,7 +249,7 @@ class TestBreaking:
 class TestSession:
     """Several servers at once."""
 
-    def test_remotes_are_clusters_of_their_own(
+    def test_remotes_share_nothing_with_the_hub_cluster(
         self, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]
     ) -> None:
         """Three remotes and the hub cluster share neither objects nor identity nor authority."""
@@ -321,7 +321,7 @@ class TestLookUp:
         monkeypatch.setenv("KUBEBUILDER_ASSETS", str(asset.parent))
         assert binaries.ensure("etcd") == {"etcd": asset}
 
-    def test_nothing_anywhere_is_a_loud_error(self, nowhere: Path) -> None:
+    def test_missing_programs_are_named_in_the_error(self, nowhere: Path) -> None:
         """Without programs and without a way to build them, the error says which one and what was tried."""
         with pytest.raises(binaries.KitUnavailable, match="etcd is neither in KUBEBUILDER_ASSETS nor in the cache"):
             binaries.ensure("etcd")

@@ -37,7 +37,7 @@ def kept(world: World) -> Object:
     return found
 
 
-def test_the_leader_keeps_what_it_accepted_and_writes_it_once(world: World) -> None:
+def test_leader_stores_the_accepted_registry_once(world: World) -> None:
     """As text, with the owner; a change is kept, the same file again is not written."""
     with RunningHub(world):
         found = kept(world)
@@ -60,7 +60,7 @@ def test_the_leader_keeps_what_it_accepted_and_writes_it_once(world: World) -> N
 
 
 @pytest.mark.parametrize("ruin", [BROKEN, "version: 9\n", None], ids=["no YAML", "another version", "no file"])
-def test_a_start_with_a_rejected_file_goes_on_as_before(world: World, ruin: str | None) -> None:
+def test_start_with_rejected_file_uses_the_last_registry(world: World, ruin: str | None) -> None:
     """Hub run: endpoints stay, nodes are followed, it says what is wrong; the mended file is picked up."""
     with HubProcess(world):
         world.awaits("10.1.0.1")
@@ -103,7 +103,7 @@ def test_status_and_metrics_see_the_rejection(world: World) -> None:
         assert running.hub.stand_in == ""
 
 
-def test_another_owner_s_registry_never_stands_in(world: World) -> None:
+def test_registry_of_another_owner_is_not_used(world: World) -> None:
     """The owner is the file's where a line says it, else --owner; where nothing is kept for it the hub ends."""
     world.write(owner="team-a")
     path = f"/api/v1/namespaces/default/configmaps/{accepted.config_map('team-a')}"
@@ -135,7 +135,7 @@ def test_a_large_registry_is_kept_compressed(world: World) -> None:
         world.awaits("10.1.0.1", "10.1.0.2")
 
 
-def test_one_that_is_too_large_is_named(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_too_large_registry_is_reported_and_not_stored(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """What does not fit into a ConfigMap is not kept, and all else goes on."""
     noise = random.Random(1).randbytes(1_200_000).hex()
     world.write_text(world.path.read_text() + f"# {noise}\n")
@@ -145,7 +145,9 @@ def test_one_that_is_too_large_is_named(world: World, caplog: pytest.LogCaptureF
     assert world.hub_cluster.api.find(PATH) is None
 
 
-def test_without_the_right_to_keep_it_all_else_goes_on(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_publishing_works_without_permission_to_store_the_registry(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """The missing rule is named once."""
     rules = [rule for rule in HUB_RULES if "configmaps" not in rule["resources"]]
     read = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}
@@ -158,7 +160,7 @@ def test_without_the_right_to_keep_it_all_else_goes_on(world: World, caplog: pyt
     assert f"lacks the rule «{accepted.RULE}» for the ConfigMap {accepted.config_map('default')}" in caplog.text
 
 
-def test_garbage_in_the_config_map_is_no_registry(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_garbage_in_the_config_map_is_rejected(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever changed it: it is checked like any file, and the hub says why it ends."""
     with RunningHub(world):
         kept(world)

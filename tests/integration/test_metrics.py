@@ -88,7 +88,7 @@ def scraped(world: World) -> Iterator[Scraped]:
         yield hub
 
 
-def test_metrics_tell_what_is_published(scraped: Scraped, world: World) -> None:
+def test_metrics_follow_publication(scraped: Scraped, world: World) -> None:
     """Endpoints, nodes, writes and the time from a change to its publication follow what happens."""
     before = scraped.samples()
     assert before["leader", (("shard", "0"),)] == 1
@@ -113,7 +113,7 @@ def test_metrics_tell_what_is_published(scraped: Scraped, world: World) -> None:
     assert after[update] - before[update] == 1
 
 
-def test_metrics_of_what_is_removed_disappear(scraped: Scraped, world: World) -> None:
+def test_metrics_of_removed_objects_disappear(scraped: Scraped, world: World) -> None:
     """A cluster and a Service that leave the registry take their series along."""
     assert scraped.value("cluster_state_since_timestamp_seconds", source_cluster="us") is not None
 
@@ -267,7 +267,7 @@ def test_requests_of_any_kind_are_answered(scraped: Scraped) -> None:
     assert "Traceback" not in scraped.process.log.read_text()
 
 
-def test_scrapers_that_are_dead_or_many_hold_nobody_up(scraped: Scraped, world: World) -> None:
+def test_dead_or_many_scrapers_delay_nothing(scraped: Scraped, world: World) -> None:
     """Connections that send nothing, half a request or read nothing cost neither a change nor other scrapes."""
     dead = [socket.create_connection(("127.0.0.1", scraped.port)) for _ in range(30)]
     for number, connection in enumerate(dead):

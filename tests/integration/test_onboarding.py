@@ -136,7 +136,7 @@ def token(world: World) -> str:
 # --- add ---------------------------------------------------------------------------------------------------
 
 
-def test_what_add_applies_is_all_a_hub_needs(world: World, hub: Hub) -> None:
+def test_cluster_add_applies_all_that_a_hub_needs(world: World, hub: Hub) -> None:
     """Account, Secret and entry are written, the rest of the file stays, and a hub syncs with just that."""
     said = hub(*APPLY)
 
@@ -295,7 +295,7 @@ def test_no_rule_is_too_many(world: World, hub: Hub, name: str) -> None:
 
 
 @pytest.mark.parametrize("missing", ["get", "list", "update"])
-def test_no_rule_of_the_hubs_own_is_too_many(world: World, hub: Hub, missing: str) -> None:
+def test_every_secret_rule_of_the_hub_is_needed(world: World, hub: Hub, missing: str) -> None:
     """Secrets: without get or update nothing is renewed, without list and watch they are not followed."""
     hub(*APPLY, "--token-lifetime", "10m")
     use_it(world)
@@ -327,7 +327,7 @@ def test_a_kubeconfig_without_rights_names_both_ways_out(world: World, hub: Hub)
     assert world.path.read_text() == REGISTRY
 
 
-def test_who_may_not_give_rights_gives_none(world: World, hub: Hub) -> None:
+def test_account_without_the_rights_cannot_grant_them(world: World, hub: Hub) -> None:
     """An account that creates roles but has not the rights itself is refused by the API server; it is said."""
     remote = world.remotes["eu"]
     rules = [
@@ -400,16 +400,14 @@ def test_a_registry_that_cannot_be_added_to_safely_stays(world: World, hub: Hub)
     assert "add the entry by hand: without --registry it is printed" in said.err
 
 
-def test_a_cluster_that_has_another_name_says_it(world: World, hub: Hub) -> None:
+def test_cluster_under_a_second_name_is_reported(world: World, hub: Hub) -> None:
     """One cluster under two names would be published twice."""
     hub(*APPLY)
     said = hub("cluster", "add", "eu-2", *APPLY[3:])
     assert (said.code, "was made for the name eu: this is that cluster" in said.err) == (3, True), said.err
 
 
-def test_a_name_whose_secret_leads_elsewhere_is_taken(
-    world: World, hub: Hub, remote_clusters: tuple[ApiServer, ...]
-) -> None:
+def test_name_of_another_cluster_is_refused(world: World, hub: Hub, remote_clusters: tuple[ApiServer, ...]) -> None:
     """Two clusters under one name: the second is refused, unless it is said that the cluster has moved."""
     hub(*APPLY)
     before = token(world)
@@ -422,7 +420,7 @@ def test_a_name_whose_secret_leads_elsewhere_is_taken(
     assert remote_clusters[1].url.encode() in kubeconfig_of(world.hub_cluster.api.get(f"{SECRETS}/eu"))
 
 
-def test_a_secret_of_somebody_else_is_left_alone(world: World, hub: Hub) -> None:
+def test_foreign_secret_is_not_overwritten(world: World, hub: Hub) -> None:
     """Refused before the remote cluster is touched."""
     world.hub_cluster.api.post(SECRETS, {"metadata": {"name": "eu"}, "stringData": {"kubeconfig": "mine"}})
     said = hub(*APPLY)
@@ -466,7 +464,7 @@ def test_a_namespace_in_which_others_live_stays(world: World, hub: Hub, kind: st
     assert "deletionTimestamp" not in api.get("/api/v1/namespaces/endpointslice-hub")["metadata"]
 
 
-def test_a_role_of_somebody_else_is_left_alone(world: World, hub: Hub) -> None:
+def test_foreign_role_is_not_overwritten(world: World, hub: Hub) -> None:
     """A taken name in the remote cluster: nothing is created there."""
     world.remotes["eu"].api.post(f"{RBAC}/clusterroles", {"metadata": {"name": "endpointslice-hub-remote"}})
     said = hub(*APPLY)
@@ -560,7 +558,7 @@ def test_remove_takes_everything_back(world: World, hub: Hub) -> None:
     assert "absent" in hub("cluster", "remove", "eu", "--apply", *SECRETS_AT).err
 
 
-def test_remove_says_what_is_left_in_a_cluster_that_is_away(world: World, hub: Hub) -> None:
+def test_remove_names_what_remains_in_an_unreachable_cluster(world: World, hub: Hub) -> None:
     """The hub's side is done all the same; the rest is named, and the command fails."""
     hub(*APPLY)
     world.remotes["eu"].kill()
@@ -573,7 +571,7 @@ def test_remove_says_what_is_left_in_a_cluster_that_is_away(world: World, hub: H
     assert not world.hub_cluster.api.exists(f"{SECRETS}/eu")
 
 
-def test_remove_says_what_it_has_done_where_the_rest_is_refused(world: World, hub: Hub) -> None:
+def test_remove_reports_what_was_done_before_a_refusal(world: World, hub: Hub) -> None:
     """The hub's own account may not delete Secrets: by then the entry is gone, which a running hub heeds."""
     hub(*APPLY)
     said = hub("cluster", "remove", *APPLY[2:-4], "--kubeconfig", world.kubeconfig.name, *SECRETS_AT[2:])
@@ -668,7 +666,7 @@ def credential(hub: RunningHub) -> str:
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_secret_nobody_labelled_is_not_renewed(world: World, hub: Hub) -> None:
+def test_unlabelled_secret_is_not_renewed(world: World, hub: Hub) -> None:
     """What somebody else writes, somebody else renews."""
     hub(*APPLY, "--token-lifetime", "10m")
     use_it(world)
@@ -779,7 +777,7 @@ def test_a_secret_is_followed_by_one_watch(world: World, hub: Hub) -> None:
         assert asked == []
 
 
-def test_a_frozen_hub_cluster_is_said_within_its_deadline(world: World, hub: Hub) -> None:
+def test_frozen_hub_cluster_is_an_error_within_the_deadline(world: World, hub: Hub) -> None:
     """It accepts connections and never answers: an error, not a command that hangs."""
     with frozen(world.hub_cluster):
         started = time.monotonic()

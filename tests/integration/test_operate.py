@@ -97,7 +97,7 @@ def test_an_approval_that_is_there_before_the_hub_counts(world: World) -> None:
     assert world.published() == sorted(ALL[8:])
 
 
-def test_an_approval_of_something_else_is_said_to_be_one(world: World) -> None:
+def test_approval_with_a_mistyped_hash_is_reported(world: World) -> None:
     """A hash with a slip of the pen is stored, warned of, and lets nothing go."""
     with RunningHub(world) as running:
         withheld = withhold(world, running)
@@ -193,7 +193,7 @@ def test_purge_deletes_the_slices_of_one_owner_only(world: World) -> None:
     assert "no slices of owner default" in hub(world, "purge", "--owner", "default").stdout
 
 
-def test_why_explains_what_is_published_and_what_is_not(world: World) -> None:
+def test_why_explains_published_and_unpublished(world: World) -> None:
     """An address, a node, a Service, and what nobody saw: each with the decisions behind it."""
     add_node(world.remotes["eu"], "far", "192.0.2.7")
     add_node(world.remotes["eu"], "sick", "10.1.0.77", ready=False)
@@ -218,7 +218,7 @@ def test_why_explains_what_is_published_and_what_is_not(world: World) -> None:
     assert (nobody["known"], [step["where"] for step in nobody["steps"]]) == (False, ["eu"])
 
 
-def test_status_and_why_say_what_is_unknown(world: World) -> None:
+def test_status_and_why_report_unknown_clusters(world: World) -> None:
     """A cluster that gives no answer makes both exit 2; what it published is shown as kept."""
     hub(world, "run", "--once", "--registry", str(world.path))
     world.write(clusters=[world.cluster("eu", kubeconfig={"path": "nosuch"})])

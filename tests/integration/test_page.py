@@ -166,7 +166,7 @@ def test_a_page_that_was_turned_away_is_live_again(world: World, page: Page) -> 
 
 
 @pytest.mark.parametrize(("path", "name"), [("services/edge/nosuch", "edge/nosuch"), ("clusters/spare", "spare")])
-def test_a_page_of_what_is_gone_says_so(world: World, page: Page, path: str, name: str) -> None:
+def test_page_of_a_removed_object_is_marked(world: World, page: Page, path: str, name: str) -> None:
     """What was known of it stays, and nothing that changes elsewhere calls it live, until it is there again."""
     prepare(world)
     clusters = [world.cluster("eu"), world.cluster("us")]
@@ -193,7 +193,7 @@ def test_a_page_of_what_is_gone_says_so(world: World, page: Page, path: str, nam
 
 
 @pytest.mark.parametrize("path", ["services/edge/payments", "clusters/eu"])
-def test_a_page_is_read_anew_where_too_much_was_touched_to_tell(world: World, page: Page, path: str) -> None:
+def test_page_reloads_after_too_many_changes(world: World, page: Page, path: str) -> None:
     """In a fleet of thousands of Services; whether it was one of them nobody says."""
     prepare(world)
     change = json.dumps({"version": "x", "html": {}, "gone": [], "touched": None, "clusters": []})
@@ -207,7 +207,7 @@ def test_a_page_is_read_anew_where_too_much_was_touched_to_tell(world: World, pa
         assert read.value.url == f"{url}/{path}"
 
 
-def test_the_filter_leaves_what_is_not_fine(world: World, page: Page) -> None:
+def test_page_filter_keeps_rows_that_need_attention(world: World, page: Page) -> None:
     """Names, and a box that hides what is fine; both hold while rows change."""
     prepare(world)
     world.add_service("orders")
@@ -231,7 +231,7 @@ def test_the_filter_leaves_what_is_not_fine(world: World, page: Page) -> None:
         expect(rows).to_have_count(1)
 
 
-def test_only_who_may_is_told(world: World) -> None:
+def test_page_and_status_require_authorization(world: World) -> None:
     """TokenReview and SubjectAccessReview of a real API server, over TLS; hub status shows its token."""
     prepare(world)
     server = world.hub_cluster

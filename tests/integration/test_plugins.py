@@ -235,7 +235,7 @@ def slowest_change(world: World, first: int, seconds: float) -> float:
     return slowest
 
 
-def test_broken_plugins_hurt_only_the_clusters_that_name_them(world: World) -> None:
+def test_broken_plugins_affect_only_their_clusters(world: World) -> None:
     """Each is named in the log with its defect; its cluster keeps its endpoints; another's changes arrive as ever."""
     plugins = install(world.folder, {name: source for name, (source, _) in BROKEN.items()})
     for name in BROKEN:

@@ -95,7 +95,7 @@ def approve(world: World, command: str) -> None:
 # --- mass removals -------------------------------------------------------------------------------
 
 
-def test_a_file_that_drops_much_is_withheld_while_what_it_adds_is_published(world: World) -> None:
+def test_mass_removal_is_withheld_while_additions_are_published(world: World) -> None:
     """Nothing of what it drops is written; plan and status show the command that lets it go."""
     world.add_service("e")
     with RunningHub(world) as running:
@@ -166,7 +166,7 @@ def test_a_restart_does_not_make_a_withheld_share_smaller(world: World) -> None:
         eventually(lambda: noted() is None)
 
 
-def test_a_cluster_that_goes_with_its_services_is_withheld(world: World) -> None:
+def test_removal_of_a_cluster_with_its_services_is_withheld(world: World) -> None:
     """Its slices stay also where the Service has another source; and while it is unreachable."""
     with RunningHub(world) as running:
         awaits(world, ALL)
@@ -183,7 +183,7 @@ def test_a_cluster_that_goes_with_its_services_is_withheld(world: World) -> None
         awaits(world, {name: ["10.1.0.1"] for name in ("a", "b", "payments")})
 
 
-def test_one_entry_and_a_repaired_file_need_nobody(world: World) -> None:
+def test_single_removal_and_repaired_file_need_no_approval(world: World) -> None:
     """A single entry goes after the grace; what is back in the file is as before, without a write."""
     with RunningHub(world) as running:
         awaits(world, ALL)
@@ -231,9 +231,7 @@ def only_eu(world: World) -> None:
     world.write([world.cluster("eu")])
 
 
-def test_another_cluster_under_a_known_name_says_nothing_until_approved(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replaced_cluster_is_ignored_until_approved(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither is anything of it published, nor anything removed; ``hub approve cluster/NAME`` ends it."""
     monkeypatch.setattr(remote_cluster, "ACCESS_CHECK", 0.3)
     only_eu(world)
@@ -313,7 +311,7 @@ def test_an_account_that_may_not_read_the_uid_works_as_before(world: World, capl
     assert sum("its identity cannot be checked" in each.message for each in caplog.records) == 1
 
 
-def test_two_names_of_one_cluster_are_reported(world: World) -> None:
+def test_cluster_with_two_names_is_reported(world: World) -> None:
     """Half of what is meant is missing, or published twice: a warning, and both work."""
     swap(world)
     with RunningHub(world) as running:
@@ -325,7 +323,7 @@ def test_two_names_of_one_cluster_are_reported(world: World) -> None:
 # --- another hub's slices --------------------------------------------------------------------------
 
 
-def test_another_hubs_slices_are_taken_over_where_told(world: World) -> None:
+def test_slices_of_another_hub_are_taken_over_with_the_flag(world: World) -> None:
     """Relabelled in place, one write each, never a moment without the endpoint; the others stay theirs."""
     world.write([world.cluster("eu")], [world.service("a", "eu"), world.service("b", "eu")])
     with RunningHub(world, namespace="kube-system"):
@@ -430,7 +428,7 @@ Oversteps = Callable[[World, Path], tuple[Object, list[str], dict[str, Any]]]
 @pytest.mark.parametrize(
     "oversteps", [runs_a_program, lists_by_a_program, reads_a_file, reads_a_secret, contacts_a_host]
 )
-def test_what_oversteps_a_flag_is_degraded_and_says_which(
+def test_cluster_that_needs_a_flag_is_degraded_and_names_it(
     world: World,
     oversteps: Oversteps,
     tmp_path_factory: pytest.TempPathFactory,

@@ -107,7 +107,7 @@ def refuses(world: World, method: str, path: str, body: Any = None) -> bool:
     return False
 
 
-def test_slices_of_one_namespace_refused(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_namespace_keeps_its_slices(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """The Service there keeps what it has and says which right is missing; the others go on; then it catches up."""
     read = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
     write = {**read, "verbs": ["create", "update", "delete"]}

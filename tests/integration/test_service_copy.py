@@ -288,7 +288,7 @@ def test_annotations_ask_for_copies(world: World) -> None:
 
 
 @pytest.mark.parametrize("value", ["True", "1", ""])
-def test_only_true_asks_for_a_copy(world: World, value: str) -> None:
+def test_only_the_value_true_requests_a_copy(world: World, value: str) -> None:
     """Every other value is named, and copies nothing, as with endpoint-copier."""
     add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
     world.write(annotations=ALLOW_EDGE, services=[world.service("unrelated")])
@@ -301,7 +301,7 @@ def test_only_true_asks_for_a_copy(world: World, value: str) -> None:
         world.awaits("10.20.0.1", service="mirror")
 
 
-def test_bad_annotations_are_named_and_hurt_nobody(world: World) -> None:
+def test_bad_annotations_are_reported_and_harmless(world: World) -> None:
     """No source name, a copy of itself, a loop, a selector, no leave: each is refused with its own reason."""
     add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
     world.write(
@@ -370,7 +370,7 @@ def test_a_hub_that_starts_finds_its_copies_in_place(world: World) -> None:
             world.awaits("10.20.0.1", "10.20.0.2", service=name)
 
 
-def test_one_shot_commands_know_of_copies(world: World) -> None:
+def test_one_shot_commands_include_copies(world: World) -> None:
     """``hub run --once`` makes them, ``hub status`` says which were refused and why."""
     add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
     world.write(annotations=ALLOW_EDGE, services=[service_entry("mine", copy("edge", "web"))])

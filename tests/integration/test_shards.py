@@ -219,7 +219,7 @@ def chaos(world: World, seconds: float, seed: int) -> list[float]:
         ("a:a a: b:b", "aab"),
     ],
 )
-def test_the_judge_tells_who_asks_from_who_takes(updates: str, holders: str) -> None:
+def test_judge_distinguishes_requests_from_acquisitions(updates: str, holders: str) -> None:
     """Each update says whose the Lease is, or that it is nobody's; who asks, once or again, leaves that as it was."""
     pairs = [each.split(":") for each in updates.split()]
     found = [
@@ -297,7 +297,7 @@ def test_each_replica_follows_the_clusters_of_its_services_only(world: World) ->
         assert len(world.writes(mark)) == 2  # one for each Service, by one of the two
 
 
-def test_a_replica_says_which_shards_it_writes(world: World) -> None:
+def test_replica_reports_its_shards(world: World) -> None:
     """In its status, its metrics and on each Lease; of the other's Services it says who writes them."""
     with hubs(world) as made:
         eventually(lambda: right(world), 30)
@@ -367,7 +367,7 @@ def test_a_reload_moves_services_between_replicas(world: World) -> None:
         assert len(written) <= 4 * len(SERVICES)
 
 
-def test_another_number_of_shards_stands_by_and_says_why(world: World) -> None:
+def test_replica_with_another_shard_count_stands_by(world: World) -> None:
     """A replica that counts otherwise writes nothing, and its status names the one that does not."""
     with hubs(world, 1) as [running]:
         eventually(lambda: right(world), 30)

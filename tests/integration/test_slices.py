@@ -53,7 +53,7 @@ def by_cluster(world: World, service: str = "payments") -> dict[str, list[str]]:
 # --- what a slice holds ------------------------------------------------------------------------------
 
 
-def test_a_slice_says_whose_it_is(running: RunningHub, world: World) -> None:
+def test_slice_names_its_owner(running: RunningHub, world: World) -> None:
     """Labels, annotation and ownerReference are those of the design, and no other."""
     (slice_,) = world.slices()
     service = world.hub_cluster.api.get(f"{SERVICES}/payments")
@@ -124,7 +124,7 @@ def test_a_port_outside_the_range_is_refused_and_nothing_removed(running: Runnin
     assert world.published() == ["10.1.0.1"]
 
 
-def test_both_families_have_slices_of_their_own(world: World) -> None:
+def test_each_family_has_its_own_slices(world: World) -> None:
     """A dual-stack Service gets an IPv4 and an IPv6 slice."""
     world.add_service(ipFamilyPolicy="RequireDualStack", ipFamilies=["IPv4", "IPv6"])
 
@@ -160,7 +160,7 @@ def test_names_of_63_characters_work(world: World) -> None:
         world.awaits("10.1.0.1", service=service)
 
 
-def test_more_than_a_slice_holds_goes_into_several(world: World) -> None:
+def test_endpoints_beyond_the_limit_get_more_slices(world: World) -> None:
     """The key endpointsPerSlice bounds every slice."""
     for number in range(2, 6):
         add_node(world.remotes["eu"], f"n{number}", f"10.1.0.{number}")
@@ -283,7 +283,7 @@ def test_a_recreated_service_keeps_its_slices(running: RunningHub, world: World)
     assert [each.verb for each in world.writes(mark)] == ["update"]
 
 
-def test_a_paused_target_is_left_alone(running: RunningHub, world: World) -> None:
+def test_paused_target_is_not_written(running: RunningHub, world: World) -> None:
     """The annotation freezes a target; without it the target catches up."""
     paused = {"metadata": {"annotations": {"endpointslice-hub/paused": "true"}}}
     world.hub_cluster.api.patch(f"{SERVICES}/payments", paused)
@@ -344,7 +344,7 @@ def test_api_servers_of_the_hub_cluster_are_never_published(world: World) -> Non
         server.api.delete(KUBERNETES)
 
 
-def test_without_knowing_the_hub_clusters_own_networks_the_hub_goes_on(world: World) -> None:
+def test_hub_publishes_without_permission_for_service_cidrs(world: World) -> None:
     """An account that may not list Service CIDRs, in a hub of one namespace, publishes all the same, at once."""
     world.hub_cluster.kubeconfig(world.kubeconfig, "nobody")
     rules: list[Object] = [
@@ -419,7 +419,7 @@ def test_slices_of_a_previous_owner_are_adopted(world: World) -> None:
     assert slice_["metadata"]["annotations"]["endpointslice-hub/lease"] == "default/endpointslice-hub-new"
 
 
-def test_another_owner_needs_a_restart(running: RunningHub, world: World) -> None:
+def test_reload_with_another_owner_is_rejected(running: RunningHub, world: World) -> None:
     """A reload with another owner is rejected: the last good registry stays in force."""
     mark = world.hub_cluster.audit_mark()
 

@@ -38,7 +38,7 @@ def running(world: World) -> Iterator[RunningHub]:
 # --- no needless write -----------------------------------------------------------------------------
 
 
-def test_a_hub_needs_no_more_than_its_few_rights(world: World) -> None:
+def test_documented_rbac_rules_are_sufficient(world: World) -> None:
     """With RBAC that allows Services, slices, Leases, ServiceCIDRs and remote Nodes, nothing is refused."""
     servers = (world.hub_cluster, *world.remotes.values())
     marks = [server.audit_mark() for server in servers]
@@ -80,7 +80,7 @@ def test_heartbeats_write_nothing(running: RunningHub, world: World) -> None:
     assert running.cluster("eu").version == before
 
 
-def test_one_of_a_thousand_costs_one_write(world: World) -> None:
+def test_changed_node_among_a_thousand_is_one_write(world: World) -> None:
     """A node that changes among 1,000 is exactly one PUT of one slice of 100."""
     eu = world.remotes["eu"]
     for number in range(1000):
@@ -193,7 +193,7 @@ def test_a_new_endpoint_reaches_a_contended_slice_at_once(running: RunningHub, w
     world.awaits("10.1.0.1", "10.1.0.2", timeout=1.0)
 
 
-def test_an_annotation_of_a_tool_is_left_alone(running: RunningHub, world: World) -> None:
+def test_foreign_annotation_is_kept(running: RunningHub, world: World) -> None:
     """What others annotate neither costs a write nor gets lost with the next one."""
     path = world.slice_path(world.slices()[0]["metadata"]["name"])
     mark = world.hub_cluster.audit_mark()
@@ -206,7 +206,7 @@ def test_an_annotation_of_a_tool_is_left_alone(running: RunningHub, world: World
     assert world.slices()[0]["metadata"]["annotations"]["tool.example/seen"] == "yes"
 
 
-def test_a_conflict_is_read_again_and_planned_anew(
+def test_conflict_rereads_the_slice_and_plans_again(
     running: RunningHub, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A foreign write between our read and our PUT: 409, one GET, one PUT of the right thing, no blind retry."""
@@ -226,7 +226,7 @@ def test_a_conflict_is_read_again_and_planned_anew(
     assert world.slices()[0]["metadata"]["annotations"]["tool.example/seen"] == "yes"
 
 
-def test_a_foreign_slice_with_our_name_is_left_alone(world: World) -> None:
+def test_foreign_slice_with_our_name_is_not_written(world: World) -> None:
     """The next free name is used, ForeignSlice is reported, and not one byte of the other slice changes."""
     add_node(world.remotes["eu"], "n1", "10.1.0.1")
     with RunningHub(world):
@@ -249,7 +249,7 @@ def test_a_foreign_slice_with_our_name_is_left_alone(world: World) -> None:
     assert world.hub_cluster.api.get(world.slice_path(name)) == foreign
 
 
-def test_slices_of_another_hub_are_left_alone(running: RunningHub, world: World) -> None:
+def test_slices_of_another_hub_are_not_written(running: RunningHub, world: World) -> None:
     """A slice with our owner and another lease belongs to another hub: OwnerConflict."""
     path = world.slice_path(world.slices()[0]["metadata"]["name"])
     lease = {"endpointslice-hub/lease": "other/endpointslice-hub-default"}
@@ -264,7 +264,7 @@ def test_slices_of_another_hub_are_left_alone(running: RunningHub, world: World)
 # --- refusals ---------------------------------------------------------------------------------------
 
 
-def test_a_refused_address_is_dropped_alone(world: World) -> None:
+def test_only_the_refused_address_is_dropped(world: World) -> None:
     """A 422 that names an endpoint: that one is left out and reported, the others are published."""
     (world.folder / "inventory.json").write_text(
         '[{"name": "a", "private_ip": "0.0.0.0", "ready": true, "worker": true},'

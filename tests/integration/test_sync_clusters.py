@@ -109,7 +109,7 @@ def test_a_name_that_does_not_resolve_is_unreachable(world: World, dead_dns: thr
         assert "dead.test:6443: the name does not resolve" in hub.state("us")
 
 
-def test_another_authoritys_certificate_degrades(world: World) -> None:
+def test_certificate_of_another_ca_is_degraded(world: World) -> None:
     """A wrong CA is Degraded, never Unreachable: somebody must act, and no policy may follow from it."""
     wrong = base64.b64encode(Authority("wrong").pem.encode()).decode()
     edit(world.folder / "us", certificate_authority_data=wrong)
@@ -181,7 +181,7 @@ def test_nodes_that_left_during_an_outage_leave_after_it(running: RunningHub, wo
     world.awaits("10.1.0.1", "10.2.0.1")
 
 
-def test_a_dead_remote_delays_nobody(running: RunningHub, world: World) -> None:
+def test_dead_remote_does_not_delay_others(running: RunningHub, world: World) -> None:
     """While one remote is dead, a change in another is published as fast as ever."""
     world.remotes["us"].kill()
     eventually(lambda: running.state("us").startswith("Unreachable"))

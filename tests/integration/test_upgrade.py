@@ -60,7 +60,7 @@ def test_slices_of_a_release_are_adopted_without_a_write(world: World, released:
     assert len(world.writes(mark)) == 2
 
 
-def test_this_version_writes_what_the_release_wrote(world: World, released: list[Object]) -> None:
+def test_same_inputs_write_the_same_slices_as_the_release(world: World, released: list[Object]) -> None:
     """From nothing, the same inputs make the same slices: another form of them needs another release's file."""
     with RunningHub(world):
         made = golden.portable(golden.settled(world))

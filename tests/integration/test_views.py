@@ -285,7 +285,7 @@ def test_a_running_hub_serves_a_stream_and_calls_consumers(world: World, monkeyp
     assert notes[4] == ["listed", "local", 4]
 
 
-def test_the_stream_is_for_those_who_may(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_stream_requires_authorization(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The listener's authentication: a token of the hub cluster whose account may get the path."""
     server, right = world.hub_cluster, "/endpointslice-hub/api/v1/endpoints"
     server.grant("hub", *REVIEW_RULES)

@@ -92,7 +92,7 @@ async def test_both_encodings_store_the_same(local: LocalCluster, hub_cluster: A
     assert content(binary) == content(text)
 
 
-async def test_what_is_stored_is_what_was_sent(local: LocalCluster) -> None:
+async def test_stored_slice_equals_the_sent_one(local: LocalCluster) -> None:
     """Read again, a slice equals the one in the store: the next pass has nothing to write."""
     await local.create(FULL, 5.0)
     known = local.slices.get(ObjectKey("edge", "full"))
@@ -119,7 +119,7 @@ async def test_no_fields_are_tracked_after_a_change(local: LocalCluster, hub_clu
         assert (stored["endpoints"][0]["zone"], "managedFields" in stored["metadata"]) == (zone, False)
 
 
-async def test_another_list_decodes_what_has_changed(
+async def test_relist_decodes_only_changed_slices(
     local: LocalCluster, hub_cluster: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of slices that are known, a list after an absence of the API brings only what happened meanwhile."""

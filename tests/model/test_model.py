@@ -18,7 +18,7 @@ PLAYED = 0.85
 """Part of them that is played, on average: hypothesis ends a history that has used up its choices."""
 
 
-def test_hub_keeps_its_promises_whatever_happens() -> None:
+def test_hub_keeps_its_promises_under_faults() -> None:
     """No write that is not allowed, and in the end what is true is published and left alone."""
     HubMachine.steps = 0
     run_state_machine_as_test(

@@ -17,7 +17,7 @@ def machine() -> Iterator[HubMachine]:
     made.teardown()
 
 
-def test_a_polled_clusters_last_node_goes(machine: HubMachine) -> None:
+def test_last_node_of_a_polled_cluster_is_removed(machine: HubMachine) -> None:
     """A cluster scaled to nothing becomes empty: without a node no provider is polled, and the lists must count."""
     machine.begin(seed=0, size=1)
     machine.all_nodes_go(cluster="b")
@@ -25,7 +25,7 @@ def test_a_polled_clusters_last_node_goes(machine: HubMachine) -> None:
     assert machine.it.judge.published(("one", "b", "IPv4")) == set()
 
 
-def test_a_source_that_may_be_empty_goes_in_several_writes(machine: HubMachine) -> None:
+def test_allowed_emptying_survives_a_lost_write(machine: HubMachine) -> None:
     """Where the first of them is lost, the second leaves less than half: for a moment, of what may go altogether.
 
     A clock that was an hour behind ends the hold of maxRemoval at a restart; the answers still have to be enough.
@@ -51,7 +51,7 @@ def test_a_restored_backup_is_noticed(machine: HubMachine) -> None:
     assert "n2" in machine.it.nodes("a")
 
 
-def test_the_judge_notices_a_removal_that_nobody_asked_for(machine: HubMachine) -> None:
+def test_judge_reports_an_unjustified_removal(machine: HubMachine) -> None:
     """The judge can fail: a write of a good slice's end, as if by a hub, is wrong."""
     machine.begin(seed=0, size=2)
     judge, hub = machine.it.judge, machine.it.hub
@@ -106,7 +106,7 @@ def hand_over(machine: HubMachine) -> None:
     assert machine.it.writer() not in (None, before)
 
 
-def test_a_hub_that_leads_again_guards_what_the_other_published(machine: HubMachine) -> None:
+def test_new_term_guards_what_another_leader_published(machine: HubMachine) -> None:
     """What it remembers is of long ago: what came since is no drift that may go without being counted."""
     machine.begin(seed=0, size=4)
     machine.a_replica_is_started()
@@ -124,7 +124,7 @@ def test_a_hub_that_leads_again_guards_what_the_other_published(machine: HubMach
     assert machine.it.judge.published(THREE) == before
 
 
-def test_a_hub_that_leads_again_holds_anew(machine: HubMachine) -> None:
+def test_new_term_starts_a_new_hold(machine: HubMachine) -> None:
     """A hold of before does not count for a loss of now, though it be of the same endpoints."""
     machine.begin(seed=0, size=4)
     machine.a_replica_is_started()
@@ -141,7 +141,7 @@ def test_a_hub_that_leads_again_holds_anew(machine: HubMachine) -> None:
     assert machine.it.judge.published(THREE) == before
 
 
-def test_a_hub_that_leads_again_adopts_what_is_published_now(machine: HubMachine) -> None:
+def test_new_term_adopts_the_published_endpoints(machine: HubMachine) -> None:
     """Of a source that says nothing: addresses of long ago do not come back."""
     machine.begin(seed=0, size=4)
     it = machine.it
@@ -168,7 +168,7 @@ def test_a_hub_that_leads_again_adopts_what_is_published_now(machine: HubMachine
     assert it.judge.published(THREE) == before
 
 
-def test_a_standby_goes_on_withholding(machine: HubMachine) -> None:
+def test_new_leader_continues_withholding(machine: HubMachine) -> None:
     """A mass removal that the one before withheld is none any more by its share, since its file added endpoints."""
     machine.begin(seed=0, size=2)
     it = machine.it
@@ -192,7 +192,7 @@ def test_a_standby_goes_on_withholding(machine: HubMachine) -> None:
     assert [it.judge.published(each) for each in lost] == before
 
 
-def test_a_hub_that_lost_its_lease_to_nobody_goes_on(machine: HubMachine) -> None:
+def test_reacquired_lease_continues_the_hold(machine: HubMachine) -> None:
     """What it knows is of now: a hold that has begun is not begun anew."""
     machine.begin(seed=0, size=4)
     three_nodes_go(machine)
@@ -237,7 +237,7 @@ def test_a_cloud_moves_an_address_while_its_cluster_hangs(machine: HubMachine) -
     machine.it.judge.verdict()
 
 
-def test_a_standby_goes_although_the_file_has_lost_its_cluster_since(machine: HubMachine) -> None:
+def test_standby_is_removed_although_its_cluster_was_dropped_since(machine: HubMachine) -> None:
     """A hub that has read `standby`, and not yet that the cluster is dropped, removes its endpoints without a grace."""
     machine.begin(seed=0, size=1)
     machine.a_hub_is_restarted()

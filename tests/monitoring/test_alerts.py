@@ -272,7 +272,7 @@ def test_promtool_accepts_the_rules() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
-def test_alert_says_what_to_do(rule: dict[str, Any]) -> None:
+def test_alert_has_summary_severity_and_runbook(rule: dict[str, Any]) -> None:
     """A summary, a description, a severity, and a runbook with its four questions."""
     assert rule["alert"].startswith(NAME)
     assert rule["labels"]["severity"] in ("critical", "warning")

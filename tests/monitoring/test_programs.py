@@ -7,7 +7,7 @@ import pytest
 from tests.support.prometheus import program
 
 
-def test_a_missing_program_is_said_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_program_skips_locally_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without CI the test is skipped with the reason, with it it fails."""
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="NO NO-SUCH-PROGRAM, NOT TESTED: make deps"):

@@ -211,7 +211,7 @@ class TestDocument:
             "**10 clusters × 1,000 nodes, 100 Services** (1 round "
         )
 
-    def test_failures_are_told(self) -> None:
+    def test_failed_runs_are_mentioned(self) -> None:
         """A run that does not count is mentioned."""
         assert "1 of 2 runs" in self.document(run("hub"), run("hub", 1, missed=2))
 

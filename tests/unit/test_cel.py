@@ -57,7 +57,7 @@ def test_a_bad_expression_is_refused_when_it_is_read(text: str, message: str) ->
         ("service.metadata.labels", "it returned map"),
     ],
 )
-def test_no_answer_for_one_service_says_why(text: str, message: str) -> None:
+def test_expression_error_affects_only_its_service(text: str, message: str) -> None:
     """A missing key or a result that is no bool is an error for that Service only."""
     with pytest.raises(CelError) as caught:
         Expression(text).matches(build.service(labels={}), "local")

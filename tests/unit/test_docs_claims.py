@@ -75,7 +75,7 @@ def test_registry_of_a_page_passes_hub_check(tmp_path: Path, text: str) -> None:
     assert done.exit_code == 0, done.output
 
 
-def test_a_config_map_is_among_them() -> None:
+def test_registry_in_a_config_map_is_found() -> None:
     """The registry in the ConfigMap of docs/how-to/gitops.md is found."""
     assert "docs/how-to/gitops.md-0" in dict(registries())
 
@@ -96,7 +96,7 @@ def test_security_names_tests_there_are() -> None:
     assert set(re.findall(r"`(test_\w+)`", page)) - defined == set()
 
 
-def test_release_names_what_there_is() -> None:
+def test_release_page_names_existing_things() -> None:
     """All make targets, modules and files that docs/release.md names exist."""
     page = (ROOT / "docs" / "release.md").read_text()
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

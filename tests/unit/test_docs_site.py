@@ -26,7 +26,7 @@ def test_site_builds_strictly(tmp_path: Path) -> None:
     ("link", "passes"),
     [("docs/page.md", True), ("docs/page.md#a-part", True), ("docs/none.md", False), ("docs/page.md#none", False)],
 )
-def test_what_leads_nowhere_fails(tmp_path: Path, link: str, passes: bool) -> None:
+def test_broken_link_fails_the_build(tmp_path: Path, link: str, passes: bool) -> None:
     """A link to a missing page or anchor fails the build."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "page.md").write_text("# A page\n\n## A part\n\nText.\n")

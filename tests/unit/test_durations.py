@@ -52,7 +52,7 @@ def test_no_place_takes_anything_else(parse: Callable[[str], float], written: st
     ("written", "says"),
     [("-1s", "must not be negative"), ("5", "is not a duration"), ("2562048h", "is too long a duration")],
 )
-def test_the_grammar_says_what_is_wrong_and_quotes_nothing(written: str, says: str) -> None:
+def test_duration_error_does_not_quote_the_text(written: str, says: str) -> None:
     """Errors say what is wrong and do not quote the text."""
     with pytest.raises(ValueError, match=f"^{says}$"):
         durations.parse(written)

@@ -32,7 +32,7 @@ HALF = "\ud800"
 
 @pytest.mark.parametrize("key", ["name", "zone"])
 @pytest.mark.parametrize("text", [HALF, "a\nb", "\x1b[2J"])
-def test_a_record_that_cannot_be_written_is_rejected_alone(key: str, text: str) -> None:
+def test_unencodable_record_is_rejected_alone(key: str, text: str) -> None:
     """A record that cannot be encoded is rejected alone; it used to stop all slices of the Service."""
     record = {"name": "w1", "private_ip": "10.0.0.1", "ready": True, "worker": True, "zone": "a"}
     document = json.dumps([record | {key: text}, record | {"name": "w2", "private_ip": "10.0.0.2"}]).encode()
@@ -104,7 +104,7 @@ def test_a_version_of_thousands_of_digits_ends_no_watch() -> None:
     assert reflected([as_json(SAID[0]), as_json(bookmark), as_json(bookmark)])
 
 
-def test_what_a_server_says_is_one_short_line() -> None:
+def test_server_message_is_one_short_line() -> None:
     """A server's reason and message are cut and have no line breaks."""
     error = ApiError(403, "x" * 70_000, "no\n2026-01-01T00:00:00.000Z INFO hub: all is well\x1b[2J", what="GET /x")
     assert str(error).isprintable()
@@ -115,7 +115,7 @@ def test_what_a_server_says_is_one_short_line() -> None:
 @pytest.mark.parametrize(
     "content", [b'"a\\nb": 1\nversion: 1\n', b"version: 1\nowner: !a%0Ab x\n", b'version: "1\\e[2J"\n']
 )
-def test_what_a_registry_s_problem_quotes_stays_on_its_line(content: bytes) -> None:
+def test_registry_problem_stays_on_one_line(content: bytes) -> None:
     """Keys, tags and values of a registry are quoted on one line, whatever characters they have."""
     with pytest.raises(RegistryError) as caught:
         loads(content, "clusters.yaml")

@@ -192,7 +192,7 @@ class TestLedger:
         assert begin <= came <= ledger.went["web", "10.1.0.1"]
         assert ledger.events == {"web": 4}
 
-    def test_wrong_is_whatever_differs(self) -> None:
+    def test_service_with_other_addresses_is_wrong(self) -> None:
         """A Service is wrong if it has an address too many, one too few, or none."""
         ledger = Ledger()
         ledger.take(event("ADDED", "web-0", "10.1.0.1", port=31000))
@@ -270,7 +270,7 @@ class TestGoals:
         missed = [line.name for line in report.goals(phases(**{name: change})) if line.met is False]
         assert missed == [line]
 
-    def test_the_longest_stall_says_where(self) -> None:
+    def test_longest_stall_names_its_phase(self) -> None:
         """The line about the longest stall says in which phase it was."""
         [line] = [line for line in report.goals(phases(restart={"stall_ms": 250.0})) if "stall" in line.name]
         assert line.measured == "250 ms (restart)"
@@ -353,7 +353,7 @@ def constants() -> dict[str, float]:
 class TestCapacity:
     """The numbers in docs/fleet-size.md."""
 
-    def test_page_is_what_the_constants_give(self) -> None:
+    def test_capacity_page_matches_the_constants(self) -> None:
         """The tables of the page match the constants; benchmarks.scale.capacity --write updates them."""
         page = capacity.PAGE.read_text()
         assert capacity.page(page, constants()) == page
@@ -383,7 +383,7 @@ class TestCapacity:
             }
         )
 
-    def test_limits_are_where_the_needs_meet_them(self) -> None:
+    def test_capacity_limits_are_exact(self) -> None:
         """One cluster more exceeds the limit and one less does not; the earliest limit comes first."""
         found = capacity.breaks(constants(), memory_mib=4096, start_s=60)
         assert [clusters for _, clusters in found] == sorted(clusters for _, clusters in found)
@@ -393,7 +393,7 @@ class TestCapacity:
         assert limits.needed(dict(found)["65,536 open files"]) <= limits.ENOUGH
 
     @pytest.mark.parametrize(("slice_", "at_least"), [(20.0, 20.0), (-0.2, 0.0)])
-    def test_memory_is_divided_among_what_differs(self, slice_: float, at_least: float) -> None:
+    def test_memory_fit_finds_each_cost(self, slice_: float, at_least: float) -> None:
         """The fit finds each memory cost from fleets that differ in one thing at a time; no cost is negative."""
         base, cluster, node = 50.0, 300.0, 4.0
         runs = []
@@ -406,7 +406,7 @@ class TestCapacity:
         assert found == pytest.approx(wanted, rel=0.01)
         assert capacity.fit(runs[:1]) == {}
 
-    def test_cpu_is_what_more_reports_and_writes_cost(self) -> None:
+    def test_cpu_cost_is_the_difference_between_phases(self) -> None:
         """A CPU cost is the difference between two phases, divided by what differed."""
         server = {"kube-apiserver": 20.0, "etcd": 4.0, "remotes": 1.0, "harness": 1.0}
         runs = []

@@ -166,7 +166,7 @@ NEVER = (
 )  # fmt: skip
 
 
-async def test_a_hostile_cluster_publishes_none_of_these(world: World) -> None:
+async def test_forbidden_addresses_of_a_hostile_cluster_are_not_published(world: World) -> None:
     """Of nodes with one forbidden address each and an honest node, only the honest one is published."""
     for number, address in enumerate(NEVER):
         world.remote.nodes.add(make_node(f"bad{number}", address))
@@ -364,7 +364,7 @@ async def test_names_of_a_hostile_cluster_reach_no_label_and_forge_no_line(world
         assert "\x1b" not in line
 
 
-async def test_labels_of_a_service_cannot_make_slices_somebody_else_s(world: World) -> None:
+async def test_service_labels_cannot_set_ownership_labels(world: World) -> None:
     """Labels of a Service cannot set the managed-by, source or owner label of its slices."""
     forged = {
         "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",

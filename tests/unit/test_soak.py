@@ -55,7 +55,7 @@ def test_script_breaks_everything_it_can(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("seconds", [180.0, HOUR])
-def test_script_is_quiet_where_it_says_so(seed: int, seconds: float) -> None:
+def test_no_faults_in_quiet_stretches(seed: int, seconds: float) -> None:
     """There are no faults in quiet stretches, and no changes in the last seconds."""
     made = script(seed, seconds, FLEET, 10)
     for begin, end in made.quiet:
@@ -94,7 +94,7 @@ def small() -> Truth:
     return truth
 
 
-def test_truth_wants_the_nodes_of_all_sources() -> None:
+def test_truth_has_the_nodes_of_all_sources() -> None:
     """The truth of a Service is the nodes of all its sources and of no other cluster."""
     assert small().wanted("svc-0", 0) == {f"10.{c}.0.{n}" for c in (0, 2) for n in (1, 2, 3)}
 
@@ -178,7 +178,7 @@ class Recorded:
         self.recorder.take(kind, Slice(Meta(name, "1", labels), endpoints))
 
 
-def test_recorder_is_content_with_what_ought_to_be() -> None:
+def test_recorder_accepts_the_expected_slices() -> None:
     """With the expected slices, nothing is lost or wrong."""
     recorded = Recorded()
     assert (recorded.recorder.lost, recorded.recorder.wrong()) == ([], [])
@@ -235,7 +235,7 @@ def test_recorder_lets_replaced_nodes_go() -> None:
     assert (recorded.recorder.lost, recorded.recorder.wrong()) == ([], [])
 
 
-def test_recorder_sees_slices_of_services_that_ought_to_have_none() -> None:
+def test_recorder_reports_slices_of_removed_services() -> None:
     """Slices of a Service that left the registry are wrong."""
     recorded = Recorded()
     recorded.truth.sources.pop("svc-1")
@@ -305,14 +305,14 @@ def test_memory_that_grows_is_missed() -> None:
     assert missed(growing("rss", 0.5)) == []
 
 
-def test_memory_that_settles_is_no_leak() -> None:
+def test_early_memory_growth_is_not_a_leak() -> None:
     """Growth in the first third of a run does not count as a leak."""
     samples = [sample(at, rss=150.0 + min(at, 1100) / 20) for at in range(0, 3600, 20)]
     assert missed(run_of(samples=samples)) == []
 
 
 @pytest.mark.parametrize("key", ["fds", "tasks"])
-def test_one_more_at_the_end_than_at_the_start_is_missed(key: str) -> None:
+def test_single_leaked_descriptor_is_found(key: str) -> None:
     """A single leaked descriptor or task is found, even if the slope does not show it."""
     samples = [sample(at, **{key: sample(at)[key] + (at > 3300)}) for at in range(0, 3600, 20)]
     assert missed(run_of(samples=samples)) == [verdict.COUNTS[key]]
@@ -397,7 +397,7 @@ def test_graph_shows_a_run() -> None:
     assert text.count("<polyline") == 7
 
 
-def test_faults_that_nobody_made_are_told_apart() -> None:
+def test_machine_faults_are_shown_separately() -> None:
     """Faults of the machine are shown separately from those of the script, in text and graph."""
     fleet = Fleet(6, 3, 2)
     plan = script(1, HOUR, fleet, 10)

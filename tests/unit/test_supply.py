@@ -57,7 +57,7 @@ def installed(*roots: str) -> set[str]:
     return found
 
 
-def test_closure_is_what_distributions_ask_for(lock: ModuleType) -> None:
+def test_lock_has_exactly_the_required_packages(lock: ModuleType) -> None:
     """The lock has exactly the packages that the metadata of the installed distributions require."""
     locked = lock.packages()
     for members in (lock.members(locked), lock.shipped(locked)):
@@ -186,7 +186,7 @@ def test_versions_agree() -> None:
     assert (ROOT / "tests" / "data" / f"slices-{minor}.json").exists()
 
 
-def test_build_context_is_enough_and_no_more(tmp_path: Path) -> None:
+def test_build_context_is_complete_and_minimal(tmp_path: Path) -> None:
     """The files that .dockerignore admits build a complete hub wheel and contain no secrets."""
     patterns = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     assert patterns[0] == "*"
@@ -217,7 +217,7 @@ def test_build_context_is_enough_and_no_more(tmp_path: Path) -> None:
         ("testkit", "testkit/src"),
     ],
 )
-def test_dependencies_are_what_is_imported(project: str, sources: str) -> None:
+def test_dependencies_match_imports(project: str, sources: str) -> None:
     """Each distribution depends on exactly the third-party packages that its modules import."""
     imported = {
         name.partition(".")[0]

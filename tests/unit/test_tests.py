@@ -21,10 +21,10 @@ NOTHING_IS_RAISED = frozenset({
     "test_any_json_is_a_page_or_malformed",
     "test_any_json_is_an_object_or_malformed",
     "test_no_bytes_do_more_than_be_refused",
-    "test_on_loopback_nobody_need_be_asked",
+    "test_loopback_needs_no_authentication",
     "test_every_name_makes_a_package_that_compiles",
     "test_example_is_clean",
-    "test_what_is_suggested_is_accepted",
+    "test_suggested_value_is_accepted",
     "test_a_reference_names_one_place",
 })  # fmt: skip
 """Tests whose whole claim is that code raises nothing, or nothing but one error."""
@@ -35,8 +35,8 @@ ASSERTS_UNDER_ANOTHER_NAME = frozenset({
     "test_stale_resource_version_conflicts",
     "test_a_policy_takes_effect_between_two_looks_of_the_judge",
     "test_a_whole_hub_is_not_complained_of",
-    "test_no_key_is_lost_or_doubled_whoever_is_cancelled",
-    "test_a_shard_that_is_given_away_waits_for_what_a_reload_moved",
+    "test_no_key_is_lost_or_doubled_by_cancellation",
+    "test_handover_waits_for_writes_of_moved_targets",
     "test_a_new_package_is_formatted_and_linted",
     "test_the_longest_name_fits_into_the_lines",
     "test_new_packages_are_typed",

@@ -66,7 +66,7 @@ async def prepared(hub: Hub) -> Prepared:
     return await hub.host.prepare(ProviderRef("node-addresses"), "eu", lambda: None)
 
 
-async def test_files_beside_the_registry_are_found_after_its_volume_was_edited(hub: Hub, mount: Mount) -> None:
+async def test_files_next_to_the_registry_are_reread_after_a_volume_update(hub: Hub, mount: Mount) -> None:
     """Providers, tokens and certificates read the new files after the kubelet has replaced the target of ``..data``."""
     given = await prepared(hub)
     token = given.cluster.hub.secret({"file": "token"})

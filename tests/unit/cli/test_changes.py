@@ -26,7 +26,7 @@ def lines(observed: object, planned: Plan) -> list[str]:
     return [*map(str, change.lines), *change.others]
 
 
-def test_plan_lists_endpoints_by_what_happens_to_them() -> None:
+def test_plan_lists_added_removed_and_changed_endpoints() -> None:
     """Added, removed and changed endpoints are listed with address, ports, cluster and node."""
     old = build.slice("a", [build.endpoint("10.0.0.1", "n1"), build.endpoint("10.0.0.2", "n2")])
     new = [build.endpoint("10.0.0.2", "n2", DRAINING), build.endpoint("10.0.0.3", "n3")]
@@ -47,7 +47,7 @@ def test_plan_shows_ports_before_and_after() -> None:
     ]
 
 
-def test_plan_shows_what_changes_beside_endpoints() -> None:
+def test_plan_lists_writes_without_endpoint_changes() -> None:
     """A write that changes no endpoint is listed too."""
     old = build.slice("a", [build.endpoint()], labels={"old": "1"})
     new = build.slice("a", [build.endpoint()], labels={"new": "1"}, uid="another")

@@ -42,7 +42,7 @@ def check(text: str) -> Result:
     return CliRunner().invoke(cli, ["check", "f.yaml"])
 
 
-def test_check_of_a_good_file_says_what_is_in_it() -> None:
+def test_check_of_a_valid_file_prints_its_numbers() -> None:
     """A valid file is one line with the numbers of clusters and Services, exit code 0."""
     result = check(GOOD)
 
@@ -60,7 +60,7 @@ def test_check_prints_one_problem_per_line_with_its_place() -> None:
     assert (len(lines), result.exit_code) == (3, 1)
 
 
-def test_check_of_a_file_that_is_no_registry() -> None:
+def test_check_reports_an_unusable_file() -> None:
     """A problem that makes the whole file unusable is reported as such."""
     result = check("version: 2\n")
 
@@ -70,7 +70,7 @@ def test_check_of_a_file_that_is_no_registry() -> None:
 
 
 @pytest.mark.parametrize("path", ["nosuch.yaml", "."])
-def test_check_of_what_cannot_be_read_is_an_error(path: str) -> None:
+def test_check_of_an_unreadable_file_is_an_error(path: str) -> None:
     """A file that cannot be read is one line on stderr, exit code 3."""
     result = CliRunner().invoke(cli, ["check", path])
 
@@ -89,7 +89,7 @@ def test_check_names_providers_that_are_not_installed() -> None:
     assert result.exit_code == 1
 
 
-def test_check_lets_providers_judge_their_configuration() -> None:
+def test_check_validates_provider_configuration() -> None:
     """An unknown key is reported at the key, a wrong value at the value."""
     result = check(GOOD.replace("types: [ExternalIP]", "typs: [x], families: [IPv5]"))
 
@@ -98,7 +98,7 @@ def test_check_lets_providers_judge_their_configuration() -> None:
     assert ["f.yaml:10:69", "clusters[1].provider.config.families[0]"] in found
 
 
-def test_check_judges_a_sources_own_provider() -> None:
+def test_check_validates_the_provider_of_a_source() -> None:
     """A provider of a source is checked like a provider of a cluster."""
     result = check(GOOD.replace("{cluster: us}", "{cluster: us, provider: {name: nosuch}}"))
 
@@ -148,7 +148,7 @@ def test_check_finds_a_node_provider_without_nodes_behind_a_selector() -> None:
     ],
     ids=["others", "brings-endpoints", "named"],
 )
-def test_check_lets_a_selector_be_whose_provider_can_work(sources: str) -> None:
+def test_check_ignores_selector_provider_where_it_is_not_used(sources: str) -> None:
     """A selector's provider is not checked for clusters that do not match or that another source names."""
     result = check(SELECTED + sources)
 

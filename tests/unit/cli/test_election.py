@@ -27,7 +27,7 @@ def given(*arguments: str) -> Election:
     return found[0]
 
 
-def test_defaults_are_kubernetes_own() -> None:
+def test_election_defaults_are_those_of_kubernetes() -> None:
     """The defaults are 15 s, 10 s and 2 s, with election."""
     election = given()
     assert (election.wanted, election.timing()) == (True, Timing())
@@ -76,7 +76,7 @@ def test_times_that_do_not_fit_together_are_refused(arguments: tuple[str, ...], 
         ("--leader-elect=false", "needs leader"),
     ],
 )
-def test_shards_need_an_election_that_goes_on(flag: str, said: str) -> None:
+def test_shards_are_refused_without_election_and_with_once(flag: str, said: str) -> None:
     """--shards is refused without an election and with --once."""
     result = CliRunner().invoke(cli, ["run", "--registry", "nosuch", "--shards", "3", flag])
     assert (result.exit_code, said in result.output) == (2, True), result.output

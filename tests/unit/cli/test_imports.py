@@ -116,7 +116,7 @@ def test_a_mistake_is_one_line(arguments: list[str], text: str, message: str) ->
     assert (result.stdout, result.exit_code in (2, 3)) == ("", True)
 
 
-def test_what_is_no_text_or_too_large_is_refused() -> None:
+def test_binary_or_too_large_file_is_refused() -> None:
     """A file that is not UTF-8 or is too large is refused."""
     Path("bytes").write_bytes(b"\xff\xfe")
     Path("large").write_text("A=1\n" * (1 << 20 | 1))

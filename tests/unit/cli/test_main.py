@@ -138,7 +138,7 @@ def test_main_shows_the_traceback_with_v(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert result.exit_code == Exit.DEFECT
 
 
-def test_main_is_silent_when_nobody_reads() -> None:
+def test_closed_pipe_ends_main_silently() -> None:
     """A closed pipe ends a command silently, as SIGPIPE would."""
     command = f"{sys.executable} -m hub schema | (exec <&-); echo ${{PIPESTATUS[0]}}"
 
@@ -206,7 +206,7 @@ def test_run_has_the_registry_checked_while_it_imports(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout.strip()) == (0, "[]"), ended.stderr
 
 
-def test_help_lists_every_command_without_importing_what_they_need() -> None:
+def test_help_lists_commands_without_importing_libraries() -> None:
     """``hub --help`` lists all commands without importing their libraries."""
     program = (
         "import sys\nfrom click.testing import CliRunner\nfrom hub.cli import cli\n"
@@ -241,7 +241,7 @@ def test_reference_page_is_current() -> None:
     assert (ROOT / "docs/reference/cli.md").read_text() == reference.text(), hint
 
 
-def test_providers_lists_what_is_installed() -> None:
+def test_providers_lists_installed_providers() -> None:
     """An installed provider is listed with its distribution and its state."""
     result = CliRunner().invoke(cli, ["providers"])
 

@@ -28,7 +28,7 @@ def test_bind_address_is_read_as_go_programs_do(text: str, address: BindAddress 
 
 
 @pytest.mark.parametrize("text", ["", "8081", "::1:80", "host:", "host:x", "host:70000", "host:-1", "host:٣"])
-def test_bind_address_refuses_what_it_cannot_be_sure_of(text: str) -> None:
+def test_bind_address_refuses_other_addresses(text: str) -> None:
     """Any other address is refused with an example."""
     with pytest.raises(click.BadParameter, match=r"such as 127\.0\.0\.1:8081"):
         bind_address(text)

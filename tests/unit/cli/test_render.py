@@ -18,7 +18,7 @@ def test_table_aligns_columns_and_marks_empty_cells() -> None:
     assert table(("NAME", "N"), [("a", 1), ("longer", "")]) == "NAME     N\na        1\nlonger   -"
 
 
-def test_one_line_disarms_what_terminals_obey() -> None:
+def test_one_line_shows_escape_sequences() -> None:
     """Escape sequences and line ends of a text are shown, not sent to the terminal."""
     assert one_line(" a\nb\t\x1b[2J\u202e ") == "a b \\x1b[2J\\x202e"
 

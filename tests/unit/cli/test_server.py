@@ -20,7 +20,7 @@ from hub.report.values import Cluster, ClusterDetail, Noted, Service, ServiceDet
 from tests.unit.report.conftest import Where, watching
 
 
-async def test_status_of_a_running_hub_is_what_its_api_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_status_of_a_running_hub_equals_its_api(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The status of a running hub is printed as a table or as the API's own document."""
     async with watching(tmp_path) as watched:
         assert await status_of(Server(watched.url), "table") == 0
@@ -52,7 +52,7 @@ async def test_nodes_of_a_running_hub_have_their_verdicts(tmp_path: Path, capsys
                 await nodes_of(server, name, "table")
 
 
-def test_what_only_other_replicas_follow_is_not_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cluster_followed_by_other_replicas_is_not_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     """With shards, a cluster that only other replicas follow does not make the result incomplete."""
     sources = (SourceDetail("us", "node-addresses", ("edge/orders",), "nothing is known of it yet"),)
     assert show([ClusterDetail(Cluster("us"), sources)], "table", shared=True) == 0
@@ -83,7 +83,7 @@ def test_no_name_steers_the_terminal(capsys: pytest.CaptureFixture[str]) -> None
         ("fd00::1", 1, "address", "inside no cluster's allowedCIDRs"),
     ],
 )
-async def test_why_of_a_running_hub_is_what_hub_why_says(
+async def test_why_explains_a_running_hub(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], subject: str, code: int, kind: str, said: str
 ) -> None:
     """An address, a node and a Service are explained; the closest name is suggested for an unknown one."""
@@ -98,7 +98,7 @@ async def test_why_of_a_running_hub_is_what_hub_why_says(
             await why_of(Server(watched.url), "../../etc/passwd", "table")
 
 
-async def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:
+async def test_missing_server_or_service_is_reported(tmp_path: Path) -> None:
     """Nothing listening, no such Service, and an answer that is not a hub's are reported."""
     with pytest.raises(HubError, match="is a hub listening there"):
         await fetch(Server("http://127.0.0.1:1"), "/api/v1/status", Status)
@@ -109,7 +109,7 @@ async def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:
             await fetch(Server(watched.url), "/openapi.json", Status)
 
 
-async def test_a_hub_that_asks_who_calls_is_shown_the_token(tmp_path: Path) -> None:
+async def test_token_is_sent_to_an_authenticating_hub(tmp_path: Path) -> None:
     """The token is sent; without one, or if the hub cannot check it, the error says so."""
     token = tmp_path / "token"
     token.write_text("good\n")
@@ -140,7 +140,7 @@ def test_a_server_and_a_registry_exclude_each_other() -> None:
         chosen({**given, "server": None}, None)
 
 
-async def test_files_that_are_none_are_named(tmp_path: Path) -> None:
+async def test_invalid_files_are_refused_with_their_flag(tmp_path: Path) -> None:
     """A pipe or an invalid file is refused with the name of its flag."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "text").write_text("no certificate")
@@ -181,7 +181,7 @@ async def test_an_authority_may_have_comments_in_any_language(tmp_path: Path) ->
         await fetch(Server("https://127.0.0.1:9", None, str(tmp_path / "ca")), "/api/v1/status", Status)
 
 
-async def test_a_name_that_is_none_is_no_defect() -> None:
+async def test_invalid_host_name_is_an_ordinary_error() -> None:
     """An invalid host name is an ordinary error."""
     with pytest.raises(HubError, match=r"http://\.\.:9: .*is a hub listening there"):
         await fetch(Server("http://..:9"), "/api/v1/status", Status)

@@ -43,7 +43,7 @@ LINES = [
 ]
 
 
-def test_plan_shows_what_is_withheld_once_with_the_command_that_releases_it(
+def test_plan_shows_a_withheld_removal_once_with_its_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A withheld removal is shown once, with its command, and does not count as a change."""
@@ -56,7 +56,7 @@ def test_plan_shows_what_is_withheld_once_with_the_command_that_releases_it(
     ]
 
 
-def test_what_is_withheld_has_a_stable_shape() -> None:
+def test_withheld_removal_has_stable_keys() -> None:
     """A withheld removal has these keys, on which scripts rely."""
     [found] = service_change(RESULT).withheld
     assert msgspec.to_builtins(found) == {
@@ -71,7 +71,7 @@ def test_what_is_withheld_has_a_stable_shape() -> None:
     }
 
 
-def test_status_is_two_tables_and_what_needs_somebody() -> None:
+def test_status_has_two_tables_and_withheld_removals() -> None:
     """The status is a table of clusters, one of Services, and each withheld removal with its command."""
     cluster = Cluster("eu", "active", "Ready", "2027-01-15T08:00:00Z", 3)
     sources = (Source("eu", 9, 10), Source("us", 0, 0, "timeout"))
@@ -89,7 +89,7 @@ def test_status_is_two_tables_and_what_needs_somebody() -> None:
     ]
 
 
-def test_status_says_what_was_found_of_a_service_once() -> None:
+def test_status_shows_each_finding_once() -> None:
     """A finding is not repeated if the Service's row or a withheld removal shows it."""
     found = (
         Noted("OldWriterActive", "old still writes slices of this Service; they stay. Stop it"),
@@ -151,7 +151,7 @@ def test_status_has_a_stable_shape(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_a_running_hub_says_who_it_is_and_a_standby_who_leads() -> None:
+def test_status_shows_the_role_and_the_leader() -> None:
     """The hub's role, a standby's leader and problems of the registry are above the tables."""
     registry = RegistryState(rejected="clusters.yaml:3:1: no", problems=("clusters.yaml:9:1: bad",))
     assert text(Status(Replica(identity="a", role="standby", leader="b"), registry)).splitlines() == [
@@ -172,7 +172,7 @@ COMMAND = "hub approve registry abcdef012345 --owner me"
 HELD = RegistryHeld("abcdef012345", ("cluster us", "service edge/b"), 7, 9, COMMAND)
 
 
-def test_what_the_registry_would_remove_is_said_with_its_command() -> None:
+def test_withheld_mass_removal_is_shown_with_its_command() -> None:
     """A mass removal that is withheld is at the end, with its command, and in the data."""
     found = registry_withheld(HELD)
     assert text(Status(registry=RegistryState(found))).splitlines() == [
@@ -191,13 +191,13 @@ def test_what_the_registry_would_remove_is_said_with_its_command() -> None:
     }
 
 
-def test_what_is_withheld_names_a_few_addresses() -> None:
+def test_withheld_removal_names_five_addresses() -> None:
     """The first five addresses of a withheld removal are named, the others are counted."""
     [found] = held(RESULT, " --owner me")
     assert list(lines(found)) == LINES
 
 
-async def test_what_is_unknown_of_other_services_is_no_part_of_an_answer(tmp_path: Path) -> None:
+async def test_unknown_clusters_of_other_services_are_ignored(tmp_path: Path) -> None:
     """A question about one Service ignores unknown clusters and broken entries of others."""
     async with watching(tmp_path):
         data = json.loads((tmp_path / "clusters.yaml").read_text())
@@ -215,7 +215,7 @@ async def test_what_is_unknown_of_other_services_is_no_part_of_an_answer(tmp_pat
         assert [await why(options, name, "table") for name in ("edge/other", "edge/broken", "n1")] == [2, 2, 2]
 
 
-async def test_with_a_broken_entry_the_status_is_incomplete_whoever_tells_it(tmp_path: Path) -> None:
+async def test_status_is_incomplete_with_a_broken_entry(tmp_path: Path) -> None:
     """With a broken entry, the exit code is 2 with --registry and with --server."""
     async with watching(tmp_path) as watched:
         data = json.loads((tmp_path / "clusters.yaml").read_text())

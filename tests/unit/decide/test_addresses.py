@@ -66,7 +66,7 @@ def test_check_denies_even_where_everything_is_allowed(text: str, reason: str) -
 
 @pytest.mark.parametrize(("text", "reason"), NO_ADDRESSES)
 @pytest.mark.parametrize("local", [False, True])
-def test_check_refuses_what_is_no_plain_address(text: str, reason: str, local: bool) -> None:
+def test_check_refuses_ambiguous_address_text(text: str, reason: str, local: bool) -> None:
     """Text that parsers could read differently is never published, not even in a local copy."""
     assert AddressPolicy(allowed=ANYWHERE, local=local).check(text) == Rejected(reason)
 
@@ -107,7 +107,7 @@ def test_check_denied_wins_over_allowed() -> None:
     assert policy.check("10.96.0.1") == Rejected("in a denied CIDR")
 
 
-def test_check_says_what_of_the_hub_clusters_own_an_address_is() -> None:
+def test_check_names_the_hub_cluster_network_of_an_address() -> None:
     """The reason names which network of the hub cluster contains the address; neighbours are unaffected."""
     own = tuple((network, "the hub cluster's API server") for network in build.networks("10.0.0.7/32"))
     policy = AddressPolicy(build.networks("10.0.0.0/8"), build.networks("10.0.0.7/32"), own=own)
@@ -125,7 +125,7 @@ def test_check_local_needs_no_allow_list(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["127.0.0.1", "::1", "169.254.169.254", "fe80::1", "ff02::1", "100.100.100.200", "::ffff:127.0.0.1"]
 )
-def test_check_local_still_denies_the_dangerous(text: str) -> None:
+def test_check_local_denies_dangerous_addresses(text: str) -> None:
     """Loopback, link-local, multicast and metadata addresses are also denied for local copies."""
     assert isinstance(AddressPolicy(local=True).check(text), Rejected)
 
@@ -156,7 +156,7 @@ def test_policies_compare_by_their_rules() -> None:
     assert hash(one) == hash(other)
 
 
-def test_memory_does_not_grow_with_what_was_replaced() -> None:
+def test_address_cache_stays_bounded_when_nodes_are_replaced() -> None:
     """The cache stays bounded in a cluster whose nodes are replaced again and again."""
     policy = AddressPolicy(allowed=ANYWHERE)
     for number in range(3 * REMEMBERED):
@@ -164,7 +164,7 @@ def test_memory_does_not_grow_with_what_was_replaced() -> None:
     assert len(policy._memo) <= 2 * REMEMBERED
 
 
-def test_what_is_asked_again_is_decided_once() -> None:
+def test_address_result_is_cached() -> None:
     """The result for an address is still cached after hundreds of other addresses."""
     policy = AddressPolicy(allowed=ANYWHERE)
     first = policy.check("10.0.0.1")

@@ -55,7 +55,7 @@ def covered(*theirs_: Slice, ours: Endpoint, wants: Endpoint | None = None, **mo
     return adopt(OLD, theirs_, (published,), (group,), NEW, 100.0)
 
 
-def test_theirs_go_when_ours_have_covered_them_for_five_seconds() -> None:
+def test_their_slices_are_deleted_five_seconds_after_ours_cover_them() -> None:
     """Their slices are deleted five seconds after ours cover them, exactly as observed."""
     old = theirs("payments", build.endpoint("10.0.0.1", conditions=NIL))
     ours = build.slice(endpoints=(build.endpoint("10.0.0.1"),))
@@ -70,7 +70,7 @@ def test_theirs_go_when_ours_have_covered_them_for_five_seconds() -> None:
     assert due.deletes == (old,)
 
 
-def test_what_is_wanted_and_not_written_yet_covers_nothing() -> None:
+def test_unwritten_endpoint_covers_nothing() -> None:
     """A wanted endpoint that is not published yet covers nothing, because no consumer sees it."""
     found = adopt(OLD, (theirs("payments", build.endpoint()),), (), (wanted(build.endpoint()),), NEW, 100.0)
 
@@ -127,7 +127,7 @@ def test_each_endpoint_is_covered_with_the_ports_it_serves() -> None:
     assert [finding.objects for finding in wrong.findings] == [("10.0.0.1",)]
 
 
-def test_what_is_published_and_no_longer_wanted_covers_nothing() -> None:
+def test_unwanted_endpoint_covers_nothing() -> None:
     """A published endpoint that is no longer wanted covers nothing, because it will be removed."""
     published = build.slice(endpoints=(build.endpoint(),))
     group = wanted(published=(published,), removed={"10.0.0.1": build.endpoint()})
@@ -138,7 +138,7 @@ def test_what_is_published_and_no_longer_wanted_covers_nothing() -> None:
     assert found.wake_at is None
 
 
-def test_another_family_covers_nothing() -> None:
+def test_endpoint_of_another_family_covers_nothing() -> None:
     """An endpoint is only covered by one of the same address family."""
     old = msgspec.structs.replace(theirs("t", build.endpoint("node.example.com")), address_type="FQDN")
 
@@ -161,7 +161,7 @@ def test_ours_have_the_conditions_of_theirs_meanwhile() -> None:
     assert alike.changed == {"10.0.0.1": (failing, alike.endpoints["10.0.0.1"])}
 
 
-def test_ours_that_are_published_alike_are_not_written_again() -> None:
+def test_endpoint_with_their_conditions_is_not_a_change() -> None:
     """An endpoint that is published with the conditions of theirs is not a change."""
     mine = build.endpoint("10.0.0.1", conditions=FAILED)
     published = build.slice(endpoints=(build.endpoint("10.0.0.1"),))
@@ -172,7 +172,7 @@ def test_ours_that_are_published_alike_are_not_written_again() -> None:
     assert alike.changed == {}
 
 
-def test_a_slice_that_changes_meanwhile_shows_that_its_writer_still_runs() -> None:
+def test_changed_slice_restarts_the_wait_and_is_reported() -> None:
     """A changed slice is reported; the five seconds begin after a quiet period."""
     passes = Passes()
     passes.run(theirs("t", build.endpoint(), version="1"))
@@ -202,7 +202,7 @@ def test_a_slice_that_comes_back_is_never_deleted_again() -> None:
     assert not any(outcome.deletes for outcome in outcomes)
 
 
-def test_an_old_writer_that_was_stopped_for_good_is_no_longer_reported() -> None:
+def test_stopped_writer_is_no_longer_reported() -> None:
     """Once the reappeared slices are deleted, the old writer is no longer reported."""
     passes = Passes()
     passes.run(theirs("t", build.endpoint()))
@@ -224,7 +224,7 @@ def test_a_slice_that_was_deleted_is_not_deleted_twice() -> None:
     assert (late.deletes, late.findings) == ((), ())
 
 
-def test_one_of_several_slices_that_vanishes_is_no_sign_of_a_writer() -> None:
+def test_deleted_slice_does_not_count_as_a_write() -> None:
     """A slice that disappears does not count as a write, because an operator may have deleted it."""
     passes = Passes()
     passes.run(theirs("a", build.endpoint()), theirs("b", build.endpoint()))
@@ -232,7 +232,7 @@ def test_one_of_several_slices_that_vanishes_is_no_sign_of_a_writer() -> None:
     assert passes.run(theirs("a", build.endpoint()), after=1.0).findings == ()
 
 
-def test_another_value_in_the_registry_starts_anew() -> None:
+def test_other_managed_by_value_clears_the_memory() -> None:
     """Another managed-by value in the registry starts with an empty memory."""
     memory = AdoptMemory("another", {"uid-t": "0"}, written_at=99.0, returned=True)
     published = build.slice(endpoints=(build.endpoint(),))
@@ -243,7 +243,7 @@ def test_another_value_in_the_registry_starts_anew() -> None:
     assert found.memory == AdoptMemory(OLD, {"uid-t": "1"}, covered_since=100.0)
 
 
-def test_without_slices_of_theirs_nothing_is_touched() -> None:
+def test_groups_are_unchanged_without_their_slices() -> None:
     """Without slices of theirs, the groups are returned as the same objects."""
     groups = (wanted(build.endpoint()),)
 

@@ -55,7 +55,7 @@ def test_within_the_cluster_everything_is_copied() -> None:
     assert (endpoint.node_name, endpoint.target_ref, endpoint.hints) == ("n1", POD, hints)
 
 
-def test_hostnames_stand_beside_the_endpoints() -> None:
+def test_hostnames_are_kept_outside_the_endpoints() -> None:
     """Hostnames are in the view but not in its endpoints, because the target decides about them."""
     made = view_of(SnapshotEndpoint("a", ("10.0.0.1",), hostname="web-0")).view
     assert (made.hostnames, made.endpoints["IPv4"]["10.0.0.1"].hostname) == ({"10.0.0.1": "web-0"}, None)
@@ -99,7 +99,7 @@ def test_too_many_are_not_believed() -> None:
     assert made.view.endpoints == {}
 
 
-def test_as_many_as_allowed_are_believed() -> None:
+def test_snapshot_at_the_endpoint_limit_is_accepted() -> None:
     """A snapshot with exactly maxEndpoints endpoints is accepted."""
     assert view_of(SnapshotEndpoint("a", ("10.0.0.1", "fd00::1")), max_endpoints=2).view.unknown is None
 
@@ -171,7 +171,7 @@ def test_equal_is_the_same_object() -> None:
         SnapshotEndpoint("a", ("10.0.0.1", "127.0.0.1")),
     ],
 )
-def test_whatever_changes_makes_another_view(changed: SnapshotEndpoint) -> None:
+def test_any_change_gives_a_new_view(changed: SnapshotEndpoint) -> None:
     """A changed name, condition, hostname or stated address gives a new view."""
     first = view_of(SnapshotEndpoint("a", ("10.0.0.1",))).view
     assert view_of(changed, previous=first).view == view_of(changed).view != first

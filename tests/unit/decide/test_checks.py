@@ -21,7 +21,7 @@ def test_the_policys_own_port_wins() -> None:
     assert check_of(HealthPolicy("tcp", port=80), 443) == Check("tcp", 80)
 
 
-def test_what_the_mode_does_not_use_does_not_tell_checks_apart() -> None:
+def test_unused_keys_do_not_separate_checks() -> None:
     """Policies that differ only in keys that the mode ignores share one check."""
     tcp, http = HealthPolicy("tcp"), HealthPolicy("http")
     assert check_of(replace(tcp, path="/x", on_fail="remove"), 1) == check_of(tcp, 1)

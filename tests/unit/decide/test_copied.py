@@ -103,7 +103,7 @@ OFFERS = st.lists(
 
 
 @given(st.lists(OFFERS, min_size=1, max_size=4))
-def test_a_memory_never_changes_what_comes_out(offers: list[list[SnapshotEndpoint]]) -> None:
+def test_views_are_the_same_with_and_without_memory(offers: list[list[SnapshotEndpoint]]) -> None:
     """A sequence of views is the same with and without memory; unchanged objects are reused."""
     memory = SnapshotMemory()
     pool: dict[SnapshotEndpoint, SnapshotEndpoint] = {}

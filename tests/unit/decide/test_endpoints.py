@@ -62,7 +62,7 @@ def test_the_same_slices_give_the_same_group() -> None:
     assert index.groups(tuple(observed), {})[EU] is index.groups(observed, {})[EU]
 
 
-def test_another_name_for_a_cluster_regroups() -> None:
+def test_renamed_cluster_moves_its_slices() -> None:
     """A rename of a cluster in the registry moves its slices to the new name's group."""
     index = Index()
     observed = [build.slice("s-0", build.endpoints(1))]
@@ -167,7 +167,7 @@ def test_a_set_does_not_change() -> None:
     assert hash(made) == hash(EndpointSet(build.endpoints(1)))
 
 
-def test_a_set_says_what_changed_since_another_one() -> None:
+def test_changed_since_lists_all_differing_addresses() -> None:
     """changed_since contains all addresses that differ from another set, whether or not it is the parent."""
     one = EndpointSet(build.endpoints(2))
     new = build.endpoint(build.address(1), "other")
@@ -187,7 +187,7 @@ def test_an_overlay_is_made_once() -> None:
     assert one.without([build.address(0)]) == build.endpoints(2, 1)
 
 
-def test_a_set_whose_parent_is_gone_is_compared_in_full() -> None:
+def test_set_without_its_parent_is_compared_in_full() -> None:
     """A set does not keep its parent alive; without the parent it is compared in full."""
     one = EndpointSet(build.endpoints(2))
     two = EndpointSet({**one, **build.endpoints(1, 2)}, one, frozenset([build.address(2)]))
@@ -227,7 +227,7 @@ def test_steps_lead_where_a_fresh_comparison_does(
 # --- Services that publish the same view --------------------------------------------------------------------
 
 
-def test_what_one_service_found_out_the_others_take_over() -> None:
+def test_equal_slices_share_one_content() -> None:
     """Equal slices of two Services share one content, so the difference is computed once."""
     indices = Index(), Index()
     observed = [[build.slice(f"s-{i}", build.endpoints(2, 2 * i), service=name) for i in range(2)] for name in "ab"]
@@ -252,7 +252,7 @@ def test_equal_slices_share_a_content_and_others_do_not() -> None:
     assert SliceContent.of(tuple(drained), one).draining == 2
 
 
-def test_contents_that_nobody_publishes_are_forgotten() -> None:
+def test_unused_contents_are_freed() -> None:
     """Contents and their cached results are freed with the last slice that uses them."""
     gc.collect()
     before = len(endpoints._contents)
@@ -264,7 +264,7 @@ def test_contents_that_nobody_publishes_are_forgotten() -> None:
     assert len(endpoints._contents) == before
 
 
-def test_what_becomes_of_a_content_is_made_once() -> None:
+def test_equal_endpoints_get_the_same_tuple() -> None:
     """All Services that want equal endpoints get the same tuple."""
     content = SliceContent(tuple(build.endpoints(3).values()))
     kept = content.kept(build.endpoints(2))
@@ -275,7 +275,7 @@ def test_what_becomes_of_a_content_is_made_once() -> None:
     assert content.becomes((*kept, new)) is content.becomes((*kept, new))
 
 
-def test_of_duplicates_the_first_is_compared() -> None:
+def test_first_of_duplicates_is_compared() -> None:
     """Of duplicates, removals and changes refer to the first endpoint."""
     ready, draining = build.endpoint("10.0.0.1"), build.endpoint("10.0.0.1", conditions=DRAINING)
     found = Published((prepare(build.slice("s-0", [ready])), prepare(build.slice("s-1", [draining]))))

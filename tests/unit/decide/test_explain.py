@@ -84,12 +84,12 @@ def test_a_node_is_explained_by_the_decision_that_took_it_out(node: str, stage: 
     assert why.lower() in text.lower()
 
 
-def test_a_node_nobody_has_is_not_explained() -> None:
+def test_unknown_node_has_no_steps() -> None:
     """An unknown node has no steps."""
     assert explain_node("nosuch", facts(target("10.0.0.1"))) == ()
 
 
-def test_an_address_the_guard_keeps_is_said_to_be_kept_by_it() -> None:
+def test_withheld_address_has_a_guard_step() -> None:
     """A withheld address has a guard step with the reason and the command that approves the removal."""
     withheld = Withheld(
         "RemovalWithheld", "abc", ("10.0.0.9",), 0.0, "1 of 1 would go", "hub approve edge/payments abc"
@@ -101,7 +101,7 @@ def test_an_address_the_guard_keeps_is_said_to_be_kept_by_it() -> None:
     ]
 
 
-def test_a_failed_address_is_said_to_be_unhealthy_and_not_probed_here() -> None:
+def test_failed_address_is_explained_without_own_probes() -> None:
     """Without probes of its own, the hub shows the conditions on the slice and says so."""
     endpoint = build.endpoint("10.0.0.9", conditions=FAILED)
     watch = Watch(*EU, Check("tcp", 30443), {}, {})
@@ -125,14 +125,14 @@ def test_an_address_stays_while_its_source_is_unknown_or_its_service_paused() ->
     ("filtered", "why"),
     [(frozenset[str](), "its node is gone"), (frozenset({"10.0.0.9"}), "its node exists, but does not offer it")],
 )
-def test_an_address_that_goes_says_whether_it_is_gone_or_filtered(filtered: frozenset[str], why: str) -> None:
+def test_leaving_address_is_explained_as_gone_or_filtered(filtered: frozenset[str], why: str) -> None:
     """A leaving address is explained as gone or as filtered."""
     group = EndpointGroup(EU, {}, removed={"10.0.0.9": build.endpoint("10.0.0.9")}, filtered=filtered)
     steps = explain_address("10.0.0.9", facts(target("10.0.0.9", groups=(group,))))
     assert of("service", steps) == [("edge/payments", "leaving", f"{why}; goes with the next write")]
 
 
-def test_an_address_that_is_offered_and_not_published_says_why() -> None:
+def test_unpublished_address_is_explained() -> None:
     """An offered address is unpublished until the next write, or because of a status or finding."""
     group = EndpointGroup(EU, {"10.0.0.1": build.endpoint("10.0.0.1")}, added=("10.0.0.1",))
     refused = Finding("PortMismatch", "no such port", ("eu",))
@@ -147,7 +147,7 @@ def test_an_address_that_is_offered_and_not_published_says_why() -> None:
     ]
 
 
-def test_an_address_nobody_saw_is_explained_by_whose_it_may_be() -> None:
+def test_unknown_address_is_explained_by_allowed_cidrs() -> None:
     """An unknown address is explained by the clusters whose allowedCIDRs contain it, if any."""
     assert of("policy", explain_address("10.1.2.3", facts())) == [
         ("eu", "allowed", "inside its allowedCIDRs (10.0.0.0/8)"),
@@ -173,7 +173,7 @@ def test_a_service_shows_its_sources_with_counts_by_reason() -> None:
     }
 
 
-def test_a_service_shows_sources_that_are_unknown_and_those_that_are_none_any_more() -> None:
+def test_service_lists_current_and_former_sources() -> None:
     """Sources come in registry order, then former sources by name."""
     left = build.slice("s1", [build.endpoint("10.1.0.1")], cluster="us")
     found = TargetFacts(build.decision(unknown={"eu": "timeout"}), ("eu",), (left,))
@@ -188,6 +188,6 @@ def tuple_of(step: Step) -> tuple[str, str, str, str]:
     return step.stage, step.where, step.outcome, step.why
 
 
-def test_a_service_nobody_has_is_not_explained() -> None:
+def test_unknown_service_has_no_steps() -> None:
     """An unknown Service has no steps."""
     assert explain_service(TargetKey("edge", "nosuch"), facts(target("10.0.0.1"))) == ()

@@ -52,13 +52,13 @@ def test_the_first_ready_source_is_active() -> None:
     assert Scene().step(down("a"), up("b"), up("c")).active == "b"
 
 
-def test_nothing_ready_publishes_what_there_is() -> None:
+def test_first_source_with_endpoints_is_active_if_none_is_ready() -> None:
     """Without a ready source, the first one with any endpoints is active."""
     half = Standing("b", ready=False, offers=True)
     assert Scene().step(down("a"), half).active == "b"
 
 
-def test_nothing_at_all() -> None:
+def test_no_source_is_active_without_endpoints() -> None:
     """Without any endpoints there is no active source."""
     choice = Scene().step(down("a"), lost("b"))
     assert choice == Choice(None, healthy=False, remove_others=False, memory=FailoverMemory())
@@ -122,7 +122,7 @@ def test_a_first_choice_that_is_not_ready_has_its_time_from_then_on() -> None:
     assert scene.step(half, up("b"), after=1).active == "b"
 
 
-def test_a_source_that_serves_alone_waits_for_nothing() -> None:
+def test_source_published_alone_needs_no_timer() -> None:
     """A source that is published alone needs no timer; the five seconds begin when another one is published, too."""
     scene = Scene()
     for after in (0.0, 1000.0):
@@ -168,7 +168,7 @@ def test_old_source_stays_while_the_new_one_fails() -> None:
     assert (choice.active, choice.remove_others, choice.healthy) == ("a", False, False)
 
 
-def test_five_seconds_begin_anew_after_a_restart() -> None:
+def test_settling_time_restarts_after_a_restart() -> None:
     """A hub that restarts during a switch waits the five seconds again."""
     scene = Scene()
     scene.step(down("a", published=True), up("b", published=True))
@@ -205,7 +205,7 @@ def test_fail_back_to_the_first_that_held() -> None:
     assert scene.step(up("a"), up("b", published=True), down("c"), after=1).active == "a"
 
 
-def test_manual_fail_back_never_happens_by_itself() -> None:
+def test_manual_failback_keeps_the_active_source() -> None:
     """With manual failback the active source stays until it fails."""
     scene = Scene(MANUAL)
     scene.step(up("a"), up("b", published=True))
@@ -222,7 +222,7 @@ def test_an_active_source_that_left_the_registry() -> None:
     assert scene.step(up("b")).active == "b"
 
 
-def test_five_seconds_begin_anew_after_the_active_source_left() -> None:
+def test_settling_time_restarts_after_the_active_source_left() -> None:
     """The settling time of a source that left does not count for the next one."""
     scene = Scene()
     scene.step(up("a", published=True), up("b", published=True), up("c", published=True))
@@ -247,7 +247,7 @@ STANDINGS = st.lists(
 
 
 @given(st.lists(st.tuples(STANDINGS, st.sampled_from([0.0, 5.0, 30.0, 300.0])), max_size=10))
-def test_others_are_removed_only_beside_a_healthy_serving_source(steps: list[tuple[list[Standing], float]]) -> None:
+def test_others_are_removed_only_while_the_active_source_serves(steps: list[tuple[list[Standing], float]]) -> None:
     """Other sources are only removed while the active one is ready and observed published."""
     scene = Scene()
     for standings, after in steps:

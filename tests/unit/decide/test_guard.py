@@ -204,7 +204,7 @@ def test_replacement_passes() -> None:
     assert left(Scene(content("abcd")).say(content("wxyz"))) == "wxyz"
 
 
-def test_the_withheld_is_told() -> None:
+def test_withheld_removal_is_reported() -> None:
     """A withheld removal has kind, hash, addresses, time and approve command; the finding has the same text."""
     verdict = Scene(content(TEN)).say(content("ab"))
     withheld = verdict.withheld
@@ -235,7 +235,7 @@ def test_the_withheld_in_words(policy: GuardPolicy, wanted: str, filtered: str, 
     assert withheld.message == f"eu (IPv4): {rest}".format(f"hub approve edge/payments {withheld.hash}")
 
 
-def test_the_rest_of_a_withheld_answer_goes_on() -> None:
+def test_unrelated_changes_pass_while_a_removal_is_withheld() -> None:
     """Changes and exempt removals that are not withheld are passed to the next stage unchanged."""
     zoned = build.endpoint("a", zone="z")
     verdict = Scene(content("abcdef")).say({"a": zoned, "f": build.endpoint("f", conditions=DRAINING)}, exempt="b")
@@ -287,7 +287,7 @@ def test_peak_does_not_fall_while_withheld() -> None:
         assert scene.say(content("abc"), after=100).withheld is not None
 
 
-def test_peak_counts_what_somebody_else_took_away() -> None:
+def test_peak_counts_endpoints_removed_by_other_writers() -> None:
     """Endpoints that another writer removed from our slices count towards the peak."""
     scene = Scene(content(TEN))
     scene.say(content(TEN))
@@ -295,7 +295,7 @@ def test_peak_counts_what_somebody_else_took_away() -> None:
     assert scene.say(content(TEN[:4])).withheld is not None
 
 
-def test_peak_starts_from_what_is_left_after_a_release() -> None:
+def test_peak_starts_from_the_remaining_endpoints_after_a_release() -> None:
     """After a release or an approval the peak starts from the remaining endpoints."""
     for approved in (False, True):
         scene = Scene(content(TEN))
@@ -308,7 +308,7 @@ def test_peak_starts_from_what_is_left_after_a_release() -> None:
         assert left(scene.say(content(""), after=1)) == "ab"
 
 
-def test_peak_starts_from_what_is_published() -> None:
+def test_peak_starts_from_published_endpoints() -> None:
     """After a restart the peak starts from the published endpoints."""
     scene = Scene(content(TEN))
     scene.say(content(TEN[:6]))
@@ -325,7 +325,7 @@ def test_draining_counts_as_leaving() -> None:
     assert scene.say(content(TEN[:5], draining=TEN[5:])).withheld is None
 
 
-def test_what_drains_already_may_leave() -> None:
+def test_draining_endpoint_does_not_count_as_removed() -> None:
     """An endpoint that drains already does not count as removed again."""
     scene = Scene(content(TEN))
     scene.say(content(TEN[:5], draining=TEN[5:]))
@@ -380,7 +380,7 @@ def test_exempt_removals_lower_the_last_level() -> None:
     assert left(scene.say(content("ab"))) == "ab"
 
 
-def test_exempt_removals_that_come_to_nothing_are_forgiven_anew() -> None:
+def test_undone_exempt_removal_is_exempt_again() -> None:
     """An exempt removal that was undone before it was written is forgiven again the next time."""
     scene = Scene(content(TEN))
     scene.say(content(TEN[:8]), exempt="ij", write=False)
@@ -409,7 +409,7 @@ def test_exempt_removal_is_forgiven_once() -> None:
     assert scene.say(content("abc")).withheld is not None
 
 
-def test_what_others_added_goes_at_once() -> None:
+def test_foreign_endpoints_are_removed_at_once() -> None:
     """Endpoints that another writer added to our slices are removed at once and raise no peak."""
     scene = Scene(content("ab"))
     scene.say(content("ab"))
@@ -418,7 +418,7 @@ def test_what_others_added_goes_at_once() -> None:
     assert scene.say(content("a")).withheld is None
 
 
-def test_what_others_made_ready_drains_again() -> None:
+def test_foreign_condition_change_is_reverted() -> None:
     """A condition that another writer changed is set back at once."""
     scene = Scene(content("", draining=TEN))
     scene.say(content("", draining=TEN))
@@ -426,7 +426,7 @@ def test_what_others_made_ready_drains_again() -> None:
     assert scene.say(content("", draining=TEN)).withheld is None
 
 
-def test_repair_goes_on_until_written() -> None:
+def test_foreign_endpoints_are_no_loss_until_the_repair_is_written() -> None:
     """While the repairing write fails, endpoints that another writer added still count as no loss."""
     scene = Scene(content("ab"))
     scene.say(content("ab"))
@@ -436,7 +436,7 @@ def test_repair_goes_on_until_written() -> None:
     assert left(scene.say(content("ab"))) == "ab"
 
 
-def test_what_others_added_beside_something_withheld_goes_at_once() -> None:
+def test_foreign_endpoints_are_removed_during_a_withheld_removal() -> None:
     """Endpoints of another writer are removed at once even while a removal is withheld."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
@@ -446,7 +446,7 @@ def test_what_others_added_beside_something_withheld_goes_at_once() -> None:
     assert (verdict.withheld.addresses, left(verdict)) == (tuple(TEN[2:]), TEN)
 
 
-def test_what_others_added_while_the_source_was_unknown_goes_at_once() -> None:
+def test_foreign_endpoints_added_while_unknown_are_removed_at_once() -> None:
     """The verdict for an unknown source also shows which endpoints another writer added."""
     scene = Scene(content("ab"))
     scene.say(content("ab"), known=False)
@@ -454,7 +454,7 @@ def test_what_others_added_while_the_source_was_unknown_goes_at_once() -> None:
     assert left(scene.say(content("ab"))) == "ab"
 
 
-def test_what_others_put_back_after_a_release_goes_at_once() -> None:
+def test_foreign_endpoints_added_after_a_release_are_removed_at_once() -> None:
     """Endpoints that another writer puts back after their removal was observed are removed at once."""
     scene = Scene(content(TEN))
     withheld = scene.say(content("ab")).withheld
@@ -467,7 +467,7 @@ def test_what_others_put_back_after_a_release_goes_at_once() -> None:
     assert left(scene.say(content("ab"))) == "ab"
 
 
-def test_what_an_unknown_source_was_to_lose_is_still_ours_until_written() -> None:
+def test_unwritten_unreachable_removal_is_guarded_again() -> None:
     """If the write of ``unreachable: remove`` fails, the endpoints are guarded again with the next answer."""
     scene = Scene(content(TEN))
     scene.say({}, known=False, write=False)
@@ -481,7 +481,7 @@ def test_an_accepted_removal_is_judged_again_until_written() -> None:
     assert left(scene.say({}, filtered="a")) == "a"
 
 
-def test_draining_endpoints_are_still_ours() -> None:
+def test_draining_endpoints_are_not_foreign() -> None:
     """Draining endpoints that the hub allowed are not taken for another writer's."""
     scene = Scene(content("", draining="ab"), LAX)
     scene.say(content("", draining="ab"))
@@ -497,7 +497,7 @@ def test_after_a_restart_everything_published_is_ours() -> None:
     assert scene.say(content("ab")).withheld is not None
 
 
-def test_what_an_unknown_source_publishes_is_ours() -> None:
+def test_endpoints_of_an_unknown_source_are_guarded() -> None:
     """Endpoints that were published while the source was unknown are guarded like all others."""
     scene = Scene(content("ab"))
     scene.say(content("ab"))
@@ -526,7 +526,7 @@ def test_release_lasts_until_written() -> None:
     assert left(scene.say(content("ab"), after=1)) == "ab"
 
 
-def test_peak_starts_anew_after_a_release() -> None:
+def test_peak_restarts_after_a_release() -> None:
     """After a release the peak starts from the accepted number of endpoints."""
     scene = Scene(content(TEN))
     scene.say(content("abcd"))
@@ -554,7 +554,7 @@ def test_fewer_departures_go_on_with_the_hold() -> None:
     assert left(scene.say(content("abc"), after=1)) == "abc"
 
 
-def test_what_came_back_has_not_stood() -> None:
+def test_endpoint_that_came_back_is_not_released() -> None:
     """An endpoint that came back in between is not released together with the others."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
@@ -581,7 +581,7 @@ def test_a_release_that_comes_to_nothing_is_forgotten() -> None:
     assert scene.say(content("ab")).withheld is not None
 
 
-def test_a_release_goes_on_although_its_nodes_are_back() -> None:
+def test_release_continues_when_its_nodes_return() -> None:
     """If endpoints remain, a release holds whether or not the nodes exist again."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
@@ -599,7 +599,7 @@ def test_a_release_is_for_once() -> None:
     assert scene.say(content("b"), after=HOLD - 1).withheld is not None
 
 
-def test_a_release_is_told() -> None:
+def test_release_has_a_finding() -> None:
     """A finding reports a release and its reason, also if it empties the source."""
     scene = Scene(content("ab"))
     for _ in range(3):
@@ -628,7 +628,7 @@ def test_hold_never() -> None:
     assert scene.say(content("ab"), after=1e9).withheld is not None
 
 
-def test_hold_goes_on_after_a_restart() -> None:
+def test_hold_continues_after_a_restart() -> None:
     """After a restart the hold continues from the record's hash and start."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
@@ -638,7 +638,7 @@ def test_hold_goes_on_after_a_restart() -> None:
     assert left(scene.say(content("ab"), after=1)) == "ab"
 
 
-def test_another_answer_after_a_restart_starts_anew() -> None:
+def test_different_removal_after_a_restart_starts_a_new_hold() -> None:
     """After a restart only an identical removal continues the hold."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
@@ -686,7 +686,7 @@ def test_the_same_answer_counts_once() -> None:
     assert [scene.say({}, again=True).record.empty for _ in range(5)] == [1] * 5
 
 
-def test_one_is_enough_where_asked() -> None:
+def test_empty_results_one_publishes_the_first_empty_answer() -> None:
     """With emptyResults 1, as for a copied Service, the first empty answer is published."""
     assert left(Scene(content("ab"), GuardPolicy(empty_results=1, max_removal=None)).say({})) == ""
 
@@ -732,7 +732,7 @@ def test_a_removal_resets_the_count_after_a_restart() -> None:
 
 
 @pytest.mark.parametrize("between", [TEN, "ab"])
-def test_an_answer_read_otherwise_counts_anew(between: str) -> None:
+def test_same_answer_counts_again_after_a_selector_change(between: str) -> None:
     """The same answer counts again if a changed selector left endpoints in between."""
     scene = Scene(content(TEN))
     scene.say({})
@@ -778,7 +778,7 @@ def test_zero_needs_max_removal_too() -> None:
     assert (left(last), reasons(last)) == ("", ["PlanReleased", "EmptyResultAccepted"])
 
 
-def test_max_removal_alone_is_not_enough() -> None:
+def test_empty_answer_needs_count_and_hold() -> None:
     """After the hold, an empty answer still waits for enough empty answers."""
     scene = Scene(content("ab"))
     scene.say({})
@@ -820,7 +820,7 @@ def test_record_does_not_change_with_each_pass() -> None:
 # --- approval -------------------------------------------------------------------------------------------------
 
 
-def test_approval_lets_go() -> None:
+def test_approved_removal_happens_at_once() -> None:
     """An approved removal happens at once and is reported once."""
     scene = Scene(content(TEN))
     withheld = scene.say(content("ab")).withheld
@@ -900,7 +900,7 @@ def test_approval_does_not_cover_more() -> None:
     assert left(scene.say({})) == "abcd"
 
 
-def test_another_hash_approves_nothing() -> None:
+def test_unknown_hash_approves_nothing() -> None:
     """A hash of another family or target, or an unknown one, approves nothing."""
     scene = Scene(content(TEN))
     addresses = TEN[2:]
@@ -932,7 +932,7 @@ def test_digest_is_fixed() -> None:
 # --- the record ------------------------------------------------------------------------------------------------
 
 
-def test_a_record_without_since_starts_the_hold_anew() -> None:
+def test_record_without_start_time_starts_the_hold() -> None:
     """A record without a start time starts the hold now."""
     scene = Scene(content(TEN))
     scene.record = GuardRecord(hash=digest(TARGET, KEY, TEN[2:]))
@@ -1036,7 +1036,7 @@ STANDS = st.tuples(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STANDS, max_size=14), st.sampled_from([0.3, 0.5, 0.7]))
 @example([(set(), 0.0, True), (set(), 299.0, True), ({"d"}, 1.0, False), ({"a", "b", "c"}, 0.0, True)], 0.3)
-def test_nothing_goes_below_the_floor_that_was_there_a_moment_ago(
+def test_only_endpoints_missing_for_the_whole_hold_are_released(
     answers: list[tuple[set[str], float, bool]], max_removal: float
 ) -> None:
     """Time releases only endpoints that every answer of the whole hold lacked."""
@@ -1080,7 +1080,7 @@ def twice(conditions: Conditions = PUBLISHED) -> build.Pipeline:
 
 
 @pytest.mark.parametrize("conditions", [PUBLISHED, DRAINING])
-def test_what_is_published_twice_counts_once(conditions: Conditions) -> None:
+def test_duplicate_endpoint_counts_once(conditions: Conditions) -> None:
     """A duplicate does not let a removal of nine of ten addresses pass, even if the copies drain."""
     pipeline = twice(conditions)
     pipeline.run(build.view("eu", dict(list(build.endpoints(100).items())[:10])), after=1)

@@ -75,7 +75,7 @@ def sizes(groups: Iterable[EndpointGroup]) -> list[int]:
     return [len(group.endpoints) for group in groups]
 
 
-def test_each_group_is_judged_by_itself() -> None:
+def test_each_group_is_guarded_separately() -> None:
     """The endpoints of one source do not make up for the removal of another one's."""
     stand = Stand()
     guarded = stand.check(group(EU, 10, 10), group(US, 4, 1))
@@ -91,7 +91,7 @@ def test_each_source_has_its_own_policy() -> None:
     assert (sizes(guarded.groups), kinds(guarded)) == ([1, 4], {"us": "RemovalWithheld"})
 
 
-def test_what_the_registry_dropped_is_no_business_of_the_guard() -> None:
+def test_group_of_a_former_source_passes_the_guard() -> None:
     """A group of a former source passes unchanged, and the groups after it are still judged."""
     dropped = group(GroupKey("gone", "IPv4"), 4, 0)
     guarded = Stand().check(dropped, group(US, 4, 1))
@@ -106,13 +106,13 @@ def test_the_record_is_kept_on_the_slices_only_where_there_is_one() -> None:
     assert {key: decode(text) for key, text in guarded.states.items()} == {US: record}
 
 
-def test_the_count_goes_on_from_the_slices_after_a_restart() -> None:
+def test_empty_count_continues_after_a_restart() -> None:
     """Two empty answers before a restart and one after it count as three."""
     state = encode(GuardRecord(empty=2))
     assert sizes(Stand(eu=LAX).check(group(EU, 4, 0, state)).groups) == [0]
 
 
-def test_the_hold_goes_on_from_the_slices_after_a_restart() -> None:
+def test_hold_time_continues_after_a_restart() -> None:
     """Time that the same answer stood before a restart counts."""
     stand = Stand()
     going = sorted(build.endpoints(4).keys() - build.endpoints(1).keys())
@@ -123,7 +123,7 @@ def test_the_hold_goes_on_from_the_slices_after_a_restart() -> None:
     assert (sizes(guarded.groups), [finding.reason for finding in guarded.findings]) == ([1], ["PlanReleased"])
 
 
-def test_a_later_versions_record_is_kept_for_good() -> None:
+def test_record_of_a_later_version_is_never_overwritten() -> None:
     """No pass of this hub overwrites the record of a later version."""
     stand = Stand(eu=LAX)
     later = '{"v":9,"more":true}'
@@ -167,7 +167,7 @@ def test_the_provider_types_default_holds() -> None:
     assert sizes(stand.check(group(EU, 4, 0)).groups) == [0]
 
 
-def test_an_approval_lets_go() -> None:
+def test_removal_with_approved_hash_passes() -> None:
     """A removal passes if its hash is among the current approvals."""
     stand = Stand()
     withheld = stand.check(group(EU, 4, 1)).withheld[EU]
@@ -208,14 +208,16 @@ def test_a_group_that_is_gone_is_forgotten() -> None:
         (("empty_results", "max_removal"), GuardDefaults(empty_results=1, max_removal="off"), (3, 0.5)),
     ],
 )
-def test_whose_word_counts(written: Iterable[str], defaults: GuardDefaults, expected: tuple[int, float | None]) -> None:
+def test_guard_keys_come_from_registry_then_type_then_hub(
+    written: Iterable[str], defaults: GuardDefaults, expected: tuple[int, float | None]
+) -> None:
     """Each key comes from the registry, else from the provider type, else from the hub."""
     policy = effective(GuardPolicy(max_removal_hold=7.0), frozenset(written), defaults)
     assert (policy.empty_results, policy.max_removal) == expected
     assert policy.max_removal_hold == 7.0
 
 
-def test_what_is_written_counts_before_the_type() -> None:
+def test_registry_value_precedes_type_default() -> None:
     """The guard uses the registry's value before the provider type's default."""
     stand = Stand()
     stand.sources = {"eu": build.source("eu", guard_set=frozenset({"empty_results", "max_removal"}))}

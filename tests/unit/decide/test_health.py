@@ -73,7 +73,7 @@ def test_without_checks_nothing_is_probed_or_copied() -> None:
     assert pipeline.desired.groups[0].endpoints is OFFER.endpoints["IPv4"]
 
 
-def test_where_all_are_healthy_nothing_is_copied_either() -> None:
+def test_mapping_is_not_copied_if_all_are_healthy() -> None:
     """If all addresses are healthy, the mapping is not copied."""
     pipeline = healthy()
     pipeline.run(OFFER)
@@ -128,7 +128,7 @@ def test_a_draining_address_that_fails_keeps_draining() -> None:
     assert pipeline.conditions() == {ONE: PUBLISHED, TWO: DRAINING}
 
 
-def test_removal_by_verdict_is_none_of_the_guards_business() -> None:
+def test_removal_by_verdict_passes_the_guard() -> None:
     """Removals by verdict pass the guard and lower the peak."""
     pipeline = Checked(target(health=REMOVE), guarded=True)
     offer = build.view("eu", build.endpoints(3, 1))
@@ -139,7 +139,7 @@ def test_removal_by_verdict_is_none_of_the_guards_business() -> None:
     assert all(verdict.withheld is None for verdict in pipeline.verdicts.values())
 
 
-def test_failing_does_not_exempt_what_is_gone() -> None:
+def test_removal_of_a_gone_node_is_guarded_even_if_failing() -> None:
     """The guard judges the removal of a gone node even if its address was failing."""
     pipeline = Checked(target(health=REMOVE), guarded=True)
     pipeline.judge(one=True, two=True, three=True)
@@ -148,7 +148,7 @@ def test_failing_does_not_exempt_what_is_gone() -> None:
     assert pipeline.run(build.view("eu", build.endpoints(1, 1))) == {"eu": {ONE, TWO, THREE}}
 
 
-def test_upsert_only_marks_what_it_may_not_remove() -> None:
+def test_upsert_only_marks_failing_endpoints() -> None:
     """An upsert-only target marks failing endpoints instead of removing them."""
     pipeline = healthy(health=REMOVE, policy="upsert-only")
     pipeline.judge(one=True, two=False)
@@ -188,7 +188,7 @@ def test_panic_counts_all_sources() -> None:
     assert pipeline.conditions() == {ONE: PUBLISHED, TWO: PUBLISHED}
 
 
-def test_panic_waits_for_nobody_once_something_is_to_be_lost() -> None:
+def test_address_without_verdict_does_not_delay_panic() -> None:
     """A new address without a verdict does not delay a panic, and is published in it."""
     pipeline = healthy()
     offer = build.view("eu", build.endpoints(3, 1))
@@ -197,7 +197,7 @@ def test_panic_waits_for_nobody_once_something_is_to_be_lost() -> None:
     assert pipeline.conditions() == dict.fromkeys((ONE, TWO, THREE), PUBLISHED)
 
 
-def test_panic_goes_on_when_nodes_are_replaced() -> None:
+def test_panic_continues_when_nodes_are_replaced() -> None:
     """A panic continues with new addresses that have no verdict yet."""
     pipeline = healthy()
     pipeline.judge(one=False, two=False)
@@ -305,7 +305,7 @@ def gone(policy: str, *, probe: str = "off", health: HealthPolicy = TCP, seconds
         ("remove", {ONE: PUBLISHED}),
     ],
 )
-def test_unreachable_policies_leave_alone_what_answers(policy: str, expected: Mapping[str, Conditions]) -> None:
+def test_unreachable_policies_keep_answering_endpoints(policy: str, expected: Mapping[str, Conditions]) -> None:
     """No ``unreachable`` policy changes an endpoint whose probe passes."""
     pipeline, source = gone(policy)
     pipeline.judge(one=True, two=False)
@@ -349,7 +349,7 @@ def test_the_first_tcp_port_is_probed() -> None:
     assert [watch.check for watch in pipeline.desired.watches] == [Check("tcp", 30080)]
 
 
-def test_without_a_tcp_port_the_checks_rest() -> None:
+def test_checks_are_off_without_a_tcp_port() -> None:
     """Without a TCP port the endpoints are published as if unchecked, and a finding says so."""
     pipeline = Checked(target(), build.service(ports=(DNS,)))
     pipeline.run(OFFER)
@@ -366,7 +366,7 @@ verdicts = st.lists(st.sampled_from([True, False, None]), min_size=1, max_size=8
 
 
 @given(verdicts, st.sampled_from([TCP, REMOVE]))
-def test_ready_is_what_is_healthy_or_everything(found: list[Verdict], health: HealthPolicy) -> None:
+def test_healthy_addresses_are_ready_or_all_if_none(found: list[Verdict], health: HealthPolicy) -> None:
     """The healthy addresses are ready; if all are judged and none is healthy, all are ready."""
     offered = build.endpoints(len(found))
     by_address = dict(zip(offered, found, strict=True))

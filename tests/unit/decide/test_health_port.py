@@ -26,13 +26,13 @@ def test_the_port_is_the_one_that_was_read() -> None:
     assert check_for(SOURCE, PUBLISHED, {REF: PortReading(31000)}, unreachable=False) == Check("tcp", 31000)
 
 
-def test_the_last_port_goes_on_being_probed() -> None:
+def test_last_known_port_is_still_probed() -> None:
     """If the Service is gone, its last known port is still probed."""
     found = check_for(SOURCE, PUBLISHED, {REF: PortReading(31000, "it does not exist")}, unreachable=False)
     assert found == Check("tcp", 31000)
 
 
-def test_without_a_port_the_checks_rest() -> None:
+def test_unknown_port_is_not_checked() -> None:
     """If the port is not known, the addresses are not checked, and a finding names the Service."""
     found = check_for(SOURCE, PUBLISHED, {REF: PortReading(None, "it does not exist")}, unreachable=False)
     assert found == NoPort("eu: Service ingress/envoy: it does not exist; the checks rest")
@@ -40,7 +40,7 @@ def test_without_a_port_the_checks_rest() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 70000])
-def test_what_is_no_port_is_not_probed(number: int) -> None:
+def test_invalid_port_number_is_not_probed(number: int) -> None:
     """A number that is not a port is not probed, because the socket would raise an error."""
     found = check_for(SOURCE, PUBLISHED, {REF: PortReading(number)}, unreachable=False)
     message = f"eu: Service ingress/envoy: its healthCheckNodePort {number} is no port; the checks rest"
@@ -63,7 +63,7 @@ services:
     return strict(loads(text.encode(), Path("clusters.yaml")))
 
 
-def test_the_file_says_which_service() -> None:
+def test_registry_names_the_service_of_the_port() -> None:
     """The registry names the Service of the port; with checks off only the port is used."""
     (target,) = registry("{mode: tcp, healthCheckNodePort: ingress/envoy}").targets.values()
     assert node_ports(target, target.sources[0]) == [NodePortRef(ENVOY, 443), REF]

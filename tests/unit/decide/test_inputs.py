@@ -34,7 +34,7 @@ def test_a_statement_ends_it() -> None:
     assert policy_stands(SOURCE, UNKNOWN, None, given_up) is None
 
 
-def test_what_failed_before_a_restart_comes_back_while_its_source_is_silent() -> None:
+def test_recovery_applies_after_a_restart_with_an_unknown_source() -> None:
     """Conditions that failed before a restart follow new verdicts even while the source is unknown."""
     good, bad = build.address(1), build.address(2)
     pipeline = build.Pipeline(build.target(sources=(build.source("eu", health=HealthPolicy("tcp")),)))

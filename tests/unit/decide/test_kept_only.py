@@ -96,7 +96,7 @@ def test_a_node_that_comes_back_not_ready_is_not_published_again() -> None:
     assert names(it.run(view(builder, "abc"))) == "abc"
 
 
-def test_what_another_source_publishes_is_not_kept_by_this_one() -> None:
+def test_address_of_another_source_is_not_kept() -> None:
     """An address that only another source publishes is not kept for this source."""
     it = Pipeline(build.target("eu", "us"))
     both = world("eu"), world("us")
@@ -145,7 +145,7 @@ def test_failover_does_not_turn_to_nodes_that_were_never_ready() -> None:
     assert "us" not in published
 
 
-def test_an_unready_node_beside_a_ready_one_with_its_address_is_not_kept_only() -> None:
+def test_address_shared_with_a_ready_node_is_published() -> None:
     """An address shared with a Ready node is published for the Ready node."""
     builder = world()
     made = {"a": build.node("a", "10.0.0.1", ready=False), "b": build.node("b", "10.0.0.1")}
@@ -155,7 +155,7 @@ def test_an_unready_node_beside_a_ready_one_with_its_address_is_not_kept_only() 
     assert builder.build(made, found, NOW).view.kept_only == {"10.0.0.1"}
 
 
-def test_the_report_says_that_an_endpoint_only_stays() -> None:
+def test_kept_node_is_reported_as_kept_only() -> None:
     """The report of a kept node says that it is only kept where it is published."""
     builder = world()
     made = {node.name: node for node in nodes("bc", "a")}

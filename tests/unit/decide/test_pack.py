@@ -65,7 +65,7 @@ def test_first_publication_fills_new_slices_in_order() -> None:
     assert shown(pack(group(wanted("c", "a", "e", "b", "d")), 2)) == ([], [["a", "b"], ["c", "d"], ["e"]], [])
 
 
-def test_nothing_for_nothing() -> None:
+def test_no_endpoints_create_no_slice() -> None:
     """Without endpoints and slices, no slice is created."""
     assert pack(group({}), 100) == Packed(())
 
@@ -95,7 +95,7 @@ def test_step_1_drops_in_place() -> None:
     assert shown(pack(group(wanted("a", "c", "d"), "abc", "d"), 100)) == ([["a", "c"], ["d"]], [], [])
 
 
-def test_step_2_fills_what_is_written_anyway() -> None:
+def test_slice_that_is_written_anyway_is_filled_first() -> None:
     """A slice that loses an endpoint takes the new one, even if another slice has more room."""
     assert shown(pack(group(wanted("a", "c", "x"), "ab", "c"), 3)) == ([["a", "x"], ["c"]], [], [])
 
@@ -259,7 +259,7 @@ def packings(draw: st.DrawFn) -> tuple[EndpointGroup, int]:
 
 @settings(max_examples=400, deadline=None)
 @given(packings())
-def test_everything_wanted_is_somewhere_once(case: tuple[EndpointGroup, int]) -> None:
+def test_each_wanted_endpoint_is_in_exactly_one_slice(case: tuple[EndpointGroup, int]) -> None:
     """Each wanted endpoint is in exactly one slice, nothing else is, and no slice grows past the limit."""
     it, limit = case
     packed = pack(it, limit)

@@ -205,7 +205,7 @@ def test_a_changed_state_is_one_write() -> None:
     assert planned(build.endpoints(250), observed, states={KEY: "a"}).writes == 0
 
 
-def test_no_state_is_no_annotation() -> None:
+def test_empty_record_removes_the_annotation() -> None:
     """An empty record removes the annotation."""
     observed = published(2, states={KEY: "a"})
     assert planned(build.endpoints(2), observed).updates == published(2)
@@ -216,7 +216,7 @@ def test_state_of_nothing() -> None:
     assert [state_of(groups({})[0]), state_of(groups({}, published())[0])] == ["", ""]
 
 
-def test_state_moves_when_its_slice_goes() -> None:
+def test_record_moves_when_its_slice_is_deleted() -> None:
     """If the slice with the record is deleted, the new lowest slice gets the record in the same plan."""
     observed = published(150, states={KEY: "a"})
     keep = {endpoint.address: endpoint for endpoint in observed[1].endpoints}
@@ -231,7 +231,7 @@ def test_taken_names_are_skipped() -> None:
     assert [slice_.name for slice_ in found.creates] == [names[1], names[0][:-1] + "2"]
 
 
-def test_names_tell_whose_slice_it_is() -> None:
+def test_slice_name_has_service_hash_and_number() -> None:
     """A name is the Service's name, a hash of owner, cluster, family and ports, and a number."""
     (eu,) = groups(build.endpoints(1))
     several = [
@@ -257,7 +257,7 @@ def test_new_endpoints_go_where_a_write_is_due_anyway() -> None:
     assert ([slice_.name for slice_ in found.updates], found.writes) == ([one.name], 1)
 
 
-def test_a_hundred_is_the_limit_unless_told_otherwise() -> None:
+def test_default_limit_is_100_endpoints() -> None:
     """The default limit is 100 endpoints per slice, as in Kubernetes."""
     assert [len(slice_.endpoints) for slice_ in planned(build.endpoints(101)).creates] == [100, 1]
 
@@ -349,7 +349,7 @@ def test_new_slices_carry_the_clusters_uid() -> None:
     assert uids(published(250, uids=UIDS)) == ["uid-1"] * 3
 
 
-def test_an_uid_alone_is_no_reason_to_write() -> None:
+def test_missing_uid_causes_no_write() -> None:
     """A missing UID on a slice, or a UID that is not known any more, causes no write."""
     assert planned(build.endpoints(250), published(250), uids=UIDS).writes == 0
     assert planned(build.endpoints(250), published(250, uids=UIDS)).writes == 0
@@ -363,7 +363,7 @@ def test_an_uid_rides_on_the_next_write_and_stays() -> None:
     assert uids(kept) == ["uid-1"]
 
 
-def test_another_uid_is_written_where_there_was_one() -> None:
+def test_approved_uid_replaces_the_old_one() -> None:
     """It was approved; with the old one on a slice a restarted hub would doubt it again."""
     found = planned(build.endpoints(150), published(150, uids=UIDS), uids={"eu": "uid-2"})
     assert (len(found.updates), found.writes) == (2, 2)

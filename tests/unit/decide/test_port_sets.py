@@ -88,7 +88,7 @@ def check_writes(it: build.Pipeline, before: Mapping[str, int], after: Mapping[s
         assert {address for address, _ in seen} >= before.keys() & after.keys()
 
 
-def test_each_port_set_has_slices_of_its_own() -> None:
+def test_each_port_set_has_its_own_slices() -> None:
     """Each port set has its own slices, and the next pass writes nothing."""
     it = pipeline()
     it.run(offer(8080, "10.0.0.1", "10.0.0.2", others={"10.0.0.3": 9090}))
@@ -96,7 +96,7 @@ def test_each_port_set_has_slices_of_its_own() -> None:
     assert it.plan(offer(8080, "10.0.0.1", "10.0.0.2", others={"10.0.0.3": 9090})).writes == 0
 
 
-def test_which_set_is_the_larger_makes_no_difference() -> None:
+def test_larger_port_set_does_not_move_endpoints() -> None:
     """Endpoints stay in the slices with their ports when another port set becomes the largest."""
     it = pipeline()
     it.run(offer(8080, "10.0.0.1", "10.0.0.2", others={"10.0.0.3": 9090}))
@@ -172,7 +172,7 @@ def test_a_set_that_is_gone_leaves_no_slice() -> None:
     assert by_port(it) == {8080: ["10.0.0.1"]}
 
 
-def test_a_silent_source_keeps_every_port() -> None:
+def test_endpoints_of_an_unknown_source_keep_their_ports() -> None:
     """The endpoints of an unknown source keep their ports, even after a restart."""
     it = pipeline()
     it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090}))
@@ -185,7 +185,7 @@ def test_a_silent_source_keeps_every_port() -> None:
     assert {slice_.labels.get("team") for slice_ in it.slices} == {"a"}
 
 
-def test_what_a_source_has_not_named_since_the_start_keeps_its_port() -> None:
+def test_endpoint_unknown_since_the_start_keeps_its_ports() -> None:
     """An endpoint whose source has been unknown since the start keeps its published ports."""
     it = pipeline()
     it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090}))
@@ -194,7 +194,7 @@ def test_what_a_source_has_not_named_since_the_start_keeps_its_port() -> None:
     assert it.plan(build.view("eu", published, unknown="no answer yet", adopted=True)).writes == 0
 
 
-def test_what_the_guard_holds_back_keeps_its_port() -> None:
+def test_withheld_endpoint_keeps_its_ports() -> None:
     """An endpoint whose removal is withheld keeps its published ports."""
     it = pipeline()
     it.guarded = True
@@ -210,7 +210,7 @@ def test_numbers_of_the_service_make_one_set() -> None:
     assert {slice_.ports for slice_ in it.slices} == {(build.PORT,)}
 
 
-def test_splitting_what_has_one_set_does_nothing() -> None:
+def test_group_with_one_port_set_is_not_split() -> None:
     """A group with one port set is returned as the same object."""
     group = EndpointGroup(GroupKey("eu", "IPv4"), build.endpoints(3), http(8080))
     assert split(group) == (group,)
@@ -256,7 +256,7 @@ def test_the_limit_holds_in_every_set(limit: int) -> None:
     assert all(0 < len(slice_.endpoints) <= limit for slice_ in it.slices)
 
 
-def test_as_many_sets_as_there_are_ports_take_no_time() -> None:
+def test_many_port_sets_are_split_quickly() -> None:
     """One port set per endpoint, as a remote cluster may offer, is split quickly."""
     wanted = build.endpoints(3000)
     sets = {address: http(number) for number, address in enumerate(wanted, 20_000)}

@@ -201,7 +201,7 @@ def test_numbers_of_the_service_need_no_source() -> None:
     assert found == Ports((Port("http", 80), Port("https", 6443)))
 
 
-def test_endpoints_with_other_ports_are_told_apart() -> None:
+def test_endpoints_with_other_ports_have_their_own_set() -> None:
     """Addresses whose resulting ports differ from the others have an entry in ``sets``."""
     service = build.service(ports=(NAMED,))
     sets = {"10.0.0.2": (Port("http", 9090),), "10.0.0.3": (Port("http", 8080), Port("admin", 1))}
@@ -223,7 +223,7 @@ def test_every_set_must_be_allowed() -> None:
     assert problem(found) == "PortNotAllowed"
 
 
-def test_what_is_published_stands_in_for_a_silent_source() -> None:
+def test_unknown_source_keeps_the_published_port_number() -> None:
     """While the source is unknown, a named port keeps its published number, even after a restart."""
     service = build.service(ports=(NAMED,))
     found = ports(build.target(), service, None, None, last=(Port("http", 8080),))

@@ -162,7 +162,7 @@ def test_unknown_freezes_addresses() -> None:
     assert it.plan(build.view("eu", unknown="list failed")).writes == 0
 
 
-def test_unknown_is_told_to_the_guard() -> None:
+def test_unknown_source_is_marked_for_the_guard() -> None:
     """The group of an unknown source is marked as unknown for the guard."""
     spec = build.source(unreachable=UnreachablePolicy(600.0, "remove"))
     for unreachable_for in (None, 700.0):
@@ -215,14 +215,14 @@ def test_unknown_freezes_neither_ports_nor_labels_nor_owner() -> None:
     assert names(it.published()) == {"eu": "ab"}
 
 
-def test_one_unknown_source_does_not_hold_another() -> None:
+def test_unknown_source_does_not_affect_known_ones() -> None:
     """An unknown source does not affect a known one."""
     it = two()
     it.run(view("eu", "ab"), view("us", "cd"))
     assert names(it.run(build.view("eu", unknown="x"), view("us", "c"))) == {"eu": "ab", "us": "c"}
 
 
-def test_what_stood_for_a_source_is_forgotten_when_it_speaks_again() -> None:
+def test_kept_set_is_freed_when_the_source_is_known_again() -> None:
     """The endpoint set that was kept for an unknown source is freed when the source is known again."""
     it = Pipeline()
     it.run(view("eu", "ab"))
@@ -238,7 +238,7 @@ def test_what_stood_for_a_source_is_forgotten_when_it_speaks_again() -> None:
 
 
 @pytest.mark.parametrize("end", ["standby", "removed"])
-def test_what_stood_for_a_source_is_forgotten_when_nobody_asks_for_it(end: str) -> None:
+def test_kept_set_is_freed_when_the_source_is_unused(end: str) -> None:
     """The kept endpoint set of an unknown source is freed when it is on standby or no longer a source."""
     it = two()
     known = view("us", "cd")
@@ -256,7 +256,7 @@ def test_what_stood_for_a_source_is_forgotten_when_nobody_asks_for_it(end: str) 
     assert stood() is None
 
 
-def test_duplicates_of_a_silent_source_stay_as_the_first_is() -> None:
+def test_first_duplicate_of_an_unknown_source_stays() -> None:
     """Of duplicates of an unknown source, the first endpoint stays."""
     it = Pipeline(guarded=True)
     both = [build.endpoint(where("a"), "a"), build.endpoint(where("a"), "a", DRAINING)]
@@ -272,7 +272,7 @@ def test_unknown_nodes_keep_what_is_published_for_them() -> None:
     assert names(it.run(view("eu", "a", unknown_nodes={"b"}))) == {"eu": "ab"}
 
 
-def test_an_unknown_node_whose_address_is_another_nodes_now() -> None:
+def test_reused_address_is_published_for_its_new_node() -> None:
     """An address that another node has now is published for that node."""
     it = Pipeline()
     it.run(view("eu", "a"))
@@ -327,7 +327,7 @@ def test_unreachable_policies(policy: str, seconds: float | None, expected: dict
     assert unreachable(policy, seconds) == expected
 
 
-def test_upsert_only_drains_what_an_unreachable_cluster_may_not_lose() -> None:
+def test_upsert_only_drains_unreachable_endpoints() -> None:
     """An upsert-only target drains the endpoints of an unreachable cluster instead of removing them."""
     spec = build.source(unreachable=UnreachablePolicy(600.0, "remove"))
     it = Pipeline(build.target(sources=(spec,), policy="upsert-only"), guarded=True)
@@ -348,7 +348,7 @@ def test_unreachable_wakes_when_the_policy_begins() -> None:
     assert it.desired.wake_at == it.now + 500.0
 
 
-def test_unreachable_policies_are_none_of_the_guards_business() -> None:
+def test_unreachable_policy_removals_are_exempt_from_the_guard() -> None:
     """All removals and changes by an ``unreachable`` policy are exempt from the guard."""
     for policy in ("remove", "not-ready"):
         spec = build.source(unreachable=UnreachablePolicy(600.0, policy))
@@ -533,7 +533,7 @@ def test_the_publisher_keeps_a_shared_address() -> None:
         it.restart()
 
 
-def test_ready_if_any_claimant_says_so() -> None:
+def test_shared_address_is_ready_if_any_claimant_is() -> None:
     """A shared address is ready if it is ready for any claimant."""
     it = two()
     it.run(build.view("eu", eps("a", conditions=DRAINING)), view("us", "a"))
@@ -568,7 +568,7 @@ def test_withdrawing_one_claim_moves_the_address() -> None:
     assert (it.plan(*last).writes, it.memory.moves) == (0, {})
 
 
-def test_a_move_is_no_conflict() -> None:
+def test_moving_address_is_not_a_conflict() -> None:
     """A moving address is not reported as a conflict."""
     it = two()
     it.run(view("eu", "a"), view("us"))
@@ -577,7 +577,7 @@ def test_a_move_is_no_conflict() -> None:
         assert it.reasons() == []
 
 
-def test_each_move_has_its_own_five_seconds() -> None:
+def test_each_move_has_its_own_settling_time() -> None:
     """An address that moves later leaves its old source later."""
     it = two()
     it.run(view("eu", "ab"), view("us"))
@@ -598,7 +598,7 @@ def test_both_copies_of_a_move_have_equal_conditions() -> None:
     assert found == [DRAINING, DRAINING]
 
 
-def test_a_move_is_none_of_the_guards_business() -> None:
+def test_move_is_exempt_from_the_guard() -> None:
     """A move is exempt from the guard."""
     it = two()
     it.guarded = True
@@ -608,7 +608,7 @@ def test_a_move_is_none_of_the_guards_business() -> None:
     assert names(it.published()) == {"us": "ab"}
 
 
-def test_a_move_waits_anew_after_a_restart() -> None:
+def test_move_restarts_its_wait_after_a_restart() -> None:
     """After a restart the five seconds of a move begin again."""
     it = two()
     it.run(view("eu", "a"), view("us"))
@@ -689,7 +689,7 @@ def test_hostname_is_the_first_label(node: str, hostname: str | None) -> None:
     assert headless(build.endpoint("10.0.0.1", node)) == {"10.0.0.1": hostname}
 
 
-def test_hostnames_are_unique_or_none() -> None:
+def test_duplicate_hostnames_are_omitted() -> None:
     """Two nodes with the same first label have no hostname."""
     found = headless(
         build.endpoint("10.0.0.1", "a.x"), build.endpoint("10.0.0.2", "a.y"), build.endpoint("10.0.0.3", "b")
@@ -731,7 +731,7 @@ def test_headless_is_stable() -> None:
 
 
 @pytest.mark.parametrize("lost", [{"unknown": "x"}, {"state": "frozen"}])
-def test_headless_keeps_what_must_not_be_touched(lost: dict[str, Any]) -> None:
+def test_headless_keeps_hostnames_of_unknown_and_frozen(lost: dict[str, Any]) -> None:
     """Endpoints of unknown and frozen sources keep their hostnames."""
     it = Pipeline(build.target("eu", "us"), build.service(headless=True))
     it.run(view("eu", "ab"), build.view("us"))
@@ -753,7 +753,7 @@ def test_hostnames_of_endpoints_without_a_node() -> None:
     assert found == {"10.0.0.1": None, "10.0.0.2": None, "10.0.0.3": "db"}
 
 
-def test_headless_shares_what_stays() -> None:
+def test_headless_reuses_unchanged_endpoints() -> None:
     """Unchanged endpoints stay the same objects when another one changes."""
     it = Pipeline(service=build.service(headless=True))
     seen = []
@@ -768,7 +768,7 @@ def test_headless_shares_what_stays() -> None:
 
 
 @pytest.mark.parametrize("publish_not_ready", [False, True])
-def test_headless_looks_at_what_changed_only(publish_not_ready: bool) -> None:
+def test_headless_caches_unchanged_endpoints(publish_not_ready: bool) -> None:
     """Results for unchanged endpoint objects are reused; added and changed ones are noticed."""
     it = Pipeline(service=build.service(headless=True, publish_not_ready=publish_not_ready))
     same = eps("a", "b", conditions=DRAINING)
@@ -787,7 +787,7 @@ def test_headless_looks_at_what_changed_only(publish_not_ready: bool) -> None:
 
 
 @pytest.mark.parametrize("headless", [False, True])
-def test_a_copys_hostnames_are_as_they_are(headless: bool) -> None:
+def test_copied_hostnames_are_unchanged(headless: bool) -> None:
     """Copied hostnames are published unchanged, even if they are not unique or equal a node's."""
     it = Pipeline(build.target("eu", "us"), build.service(headless=headless, publish_not_ready=True))
     copied = [build.endpoint("10.0.0.1", hostname="n"), build.endpoint("10.0.0.2", "m", hostname="n")]
@@ -852,7 +852,7 @@ def test_failover_switches() -> None:
     assert it.plan(*drained).writes == 0
 
 
-def test_a_switch_is_told_of_once() -> None:
+def test_switch_is_reported_once() -> None:
     """A switch is reported once, even if its writes fail for a while."""
     it = failing()
     it.run(view("eu", "ab"), view("us", "cd"))
@@ -929,7 +929,7 @@ def test_failover_between_sources_that_share_addresses() -> None:
     assert it.plan(*down).writes == 0
 
 
-def test_failover_publishes_what_there_is() -> None:
+def test_failover_publishes_unready_endpoints_if_none_is_ready() -> None:
     """If no source is ready, endpoints that are not ready are published."""
     drained = build.view("us", eps("a", conditions=DRAINING))
     assert names(failing().run(view("eu"), drained)) == {"us": "a"}
@@ -944,7 +944,7 @@ def test_failover_leaves_a_source_on_standby_at_once() -> None:
 
 
 @pytest.mark.parametrize("how", ["removed", "standby"])
-def test_failover_keeps_what_leaves_while_it_waits_for_an_unknown_source(how: str) -> None:
+def test_failover_keeps_dropped_sources_while_waiting(how: str) -> None:
     """While the first choice waits for an unknown source, the endpoints of dropped sources stay."""
     it = Pipeline(build.target("eu", "asia", "us", strategy="failover"), guarded=True)
     eu, asia, us = view("eu", "ab"), build.view("asia", unknown="x"), view("us", "cd")
@@ -970,7 +970,7 @@ def test_failover_of_a_shared_address_before_anything_may_go() -> None:
     assert [each.conditions for each in twice] == [PUBLISHED, PUBLISHED]
 
 
-def test_failover_standby_is_no_candidate() -> None:
+def test_standby_cluster_is_not_a_failover_candidate() -> None:
     """A standby cluster never becomes active."""
     it = failing()
     assert it.run(view("eu"), offer(view("us", "cd"), state="standby")) == {}
@@ -1012,7 +1012,7 @@ def test_gone_and_filtered() -> None:
     )
 
 
-def test_without_a_reference_it_is_filtered() -> None:
+def test_endpoint_without_a_node_reference_is_filtered() -> None:
     """A removed endpoint without a reference to a Node is filtered."""
     anonymous = build.view("eu", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2")])
     assert departures(anonymous, build.view("eu"))[1] == {"10.0.0.1", "10.0.0.2"}

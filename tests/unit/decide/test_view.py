@@ -78,7 +78,7 @@ def test_zone_of_the_resolution_wins() -> None:
     assert result.view.endpoints["IPv4"]["10.0.0.1"].zone == "b"
 
 
-def test_no_zone_is_none() -> None:
+def test_missing_zone_is_none() -> None:
     """Without a zone the field is None, not ""."""
     assert view_of(build.node("n1", "10.0.0.1")).view.endpoints["IPv4"]["10.0.0.1"].zone is None
 
@@ -150,7 +150,7 @@ def test_unknown_nodes_are_found() -> None:
     assert (finding.reason, finding.objects) == ("NodeUnresolved", ("n1", "n2"))
 
 
-def test_ambiguous_nodes_are_told_apart() -> None:
+def test_ambiguous_nodes_have_their_own_finding() -> None:
     """Nodes with several candidates have their own finding with the provider's text."""
     why = Unknown("ambiguous: servers a and b match")
     answers = {"n1": why, "n2": why, "n3": Unknown("asked too often")}
@@ -168,7 +168,7 @@ def test_excluded_nodes_are_not_unknown() -> None:
     assert (result.view.unknown_nodes, result.reports["n1"].eligible) == (frozenset(), False)
 
 
-def test_all_names_are_complete() -> None:
+def test_node_names_include_ineligible_nodes() -> None:
     """All nodes of the list count as present, eligible or not."""
     result = view_of(build.node("n1", "10.0.0.1"), build.node("n2", deleting=True), build.node("n3"))
     assert result.view.gone_complete == {"n1", "n2", "n3"}
@@ -298,7 +298,7 @@ def test_disruption_keeps_unknown_nodes_unknown() -> None:
     assert result.view.unknown_nodes == {"n1"}
 
 
-def test_not_ready_and_unknown_is_out() -> None:
+def test_unready_node_with_unknown_address_is_excluded() -> None:
     """Without a disruption, a node that is not Ready is excluded even if its address is not known."""
     result = view_of(build.node("n1", ready=False, ready_since=since(1000)), *ready_nodes(3))
     assert result.view.unknown_nodes == frozenset()
@@ -443,7 +443,7 @@ def test_findings_in_words() -> None:
 
 
 @pytest.mark.parametrize(("count", "rest"), [(LISTED, ""), (LISTED + 3, " and 3 more")])
-def test_a_finding_lists_so_many_and_counts_the_rest(count: int, rest: str) -> None:
+def test_finding_message_names_twenty_objects(count: int, rest: str) -> None:
     """A finding has all objects, and its message names twenty of them."""
     nodes = [f"n{number:02}" for number in range(count)]
     (finding,) = view_of(*map(build.node, nodes)).findings
@@ -451,7 +451,7 @@ def test_a_finding_lists_so_many_and_counts_the_rest(count: int, rest: str) -> N
     assert finding.objects == tuple(nodes)
 
 
-def test_what_was_refused_is_forgotten_with_its_node() -> None:
+def test_rejected_address_is_forgotten_with_its_node() -> None:
     """A rejected address is no longer reported when its node goes or gets a good address."""
     nodes, answers = world(build.node("a", "127.0.0.1"), build.node("b", "127.0.0.2"))
     made = builder()
@@ -466,7 +466,7 @@ def test_a_long_refused_text_is_cut() -> None:
     assert f"such as {'x' * 64!r} of n" in finding.message
 
 
-def test_kept_nodes_are_published_as_they_would_be_ready() -> None:
+def test_kept_cordoned_node_is_published_as_draining() -> None:
     """A cordoned node that is kept by a disruption is published as draining."""
     policy = NodePolicy(cordoned="not-ready")
     result = view_of(build.node("n", "10.0.0.1", ready=False, unschedulable=True), policy=policy)
@@ -476,7 +476,7 @@ def test_kept_nodes_are_published_as_they_would_be_ready() -> None:
 # --- identity ---------------------------------------------------------------------------------------
 
 
-def test_nothing_new_is_the_same_object() -> None:
+def test_unchanged_input_gives_the_same_view() -> None:
     """The same values give the same result object, and equal copies give the same view."""
     nodes, answers = world(*ready_nodes(3))
     made = builder()
@@ -577,7 +577,7 @@ def test_history_does_not_matter(
         ]
 
 
-def test_a_view_says_in_what_it_differs_from_the_one_before() -> None:
+def test_view_lists_changed_addresses() -> None:
     """A new view lists the changed addresses per family; an unchanged family keeps its mapping."""
     made = builder()
     one, two = build.node("one", "10.0.0.1"), build.node("two", "10.0.0.2")
@@ -593,7 +593,7 @@ def test_a_view_says_in_what_it_differs_from_the_one_before() -> None:
     assert back["IPv6"] is first["IPv6"]
 
 
-def test_an_address_that_all_nodes_claim_costs_no_more_than_theirs() -> None:
+def test_address_claimed_by_all_nodes_is_handled_quickly() -> None:
     """An address that all nodes claim is handled fast enough not to block the event loop."""
     took = []
     for address in (None, "10.0.0.1"):

@@ -58,7 +58,7 @@ def test_a_third_of_the_shards_needs_a_third_of_the_clusters(registry_: Registry
         assert 0.27 < len(part.clusters) / len(registry_.clusters) < 0.40
 
 
-def test_a_cluster_that_all_need_draws_nobody() -> None:
+def test_common_failover_cluster_does_not_attract_services() -> None:
     """Services that all fail over to one cluster are spread over the shards by their other clusters."""
     sources = {f"s{number}": [f"c{number % 40}", "a-spare"] for number in range(80)}
     assignment = Assignment(registry(sources), 4)
@@ -79,7 +79,7 @@ def test_the_hash_is_the_same_in_every_process_and_version() -> None:
         assert said.stdout.decode().strip() == str([shard(f"cluster c{number}", 6) for number in range(8)])
 
 
-def test_a_copy_goes_by_its_own_name() -> None:
+def test_copy_is_assigned_by_its_own_name() -> None:
     """A copy is assigned by its own name, so neither another source nor its end moves it to another shard."""
     copy = TargetSpec(key("copy"), (SourceSpec(LOCAL, ProviderRef("service-copy", '{"name":"a"}')),))
     other = replace(copy, sources=(SourceSpec(LOCAL, ProviderRef("service-copy", '{"name":"b"}')),))
@@ -95,7 +95,7 @@ def test_an_order_of_sources_moves_nothing() -> None:
     assert Assignment(other, 16).moved(Assignment(one, 16)) == set()
 
 
-def test_moved_are_those_whose_shard_differs() -> None:
+def test_moved_lists_services_whose_shard_differs() -> None:
     """A Service that is added, removed or gets another source cluster may move; all others stay."""
     one, other = registry({"a": ["c1"], "b": ["c2"]}), registry({"a": ["c3"], "b": ["c2"], "new": ["c1"]})
     before, after = Assignment(one, 64), Assignment(other, 64)
@@ -103,7 +103,7 @@ def test_moved_are_those_whose_shard_differs() -> None:
     assert before.mark == after.mark == "a" * 16
 
 
-def test_a_cluster_that_ceases_to_be_common_moves_what_the_file_did_not_change() -> None:
+def test_cluster_no_longer_common_moves_unchanged_services() -> None:
     """New Services can make a cluster no longer common; ``moved`` also lists the unchanged Services that move by it."""
     few = {
         **{f"t{number}": [f"x{number}", "a-spare"] for number in range(6)},
@@ -134,7 +134,7 @@ def test_copies_that_services_ask_for_move_nothing() -> None:
     }
 
 
-def test_what_is_needed_beside_the_targets() -> None:
+def test_parts_include_hub_cluster_and_view_clusters() -> None:
     """Each part has the hub cluster and the clusters of views; a cluster that no target needs is in one part."""
     found = replace(registry({"a": ["c1"]}, "idle", "viewed"), views=ViewsSpec(("viewed",)))
     assignment = Assignment(found, 5)

@@ -181,7 +181,7 @@ def test_leader_renews_with_one_update_every_two_seconds() -> None:
     simulate(main())
 
 
-def test_standby_says_who_leads(caplog: pytest.LogCaptureFixture) -> None:
+def test_standby_logs_the_leader_once(caplog: pytest.LogCaptureFixture) -> None:
     """A standby logs who leads once, and again after a change of the leader."""
     caplog.set_level(logging.INFO)
 
@@ -324,7 +324,7 @@ def test_watch_that_broke_is_soon_there_again() -> None:
     simulate(main())
 
 
-def test_watch_that_lies_costs_no_storm_of_requests() -> None:
+def test_false_release_events_cause_one_read_per_second() -> None:
     """If a watch keeps reporting a released Lease, the standby reads the Lease once per second, not in a busy loop."""
 
     async def main() -> None:
@@ -358,7 +358,7 @@ def test_leader_that_keeps_its_lease_at_the_end_is_waited_for() -> None:
     simulate(main())
 
 
-def test_stop_in_the_middle_of_the_creation_still_releases() -> None:
+def test_stop_during_creation_releases_the_lease() -> None:
     """A process that stops before it gets the answer to its creation of the Lease releases the Lease."""
 
     async def main() -> None:
@@ -374,7 +374,7 @@ def test_stop_in_the_middle_of_the_creation_still_releases() -> None:
     simulate(main())
 
 
-def test_stop_in_the_middle_of_a_renewal_still_releases() -> None:
+def test_stop_during_renewal_releases_the_lease() -> None:
     """A process that stops before it gets the answer to a renewal releases the Lease."""
 
     async def main() -> None:
@@ -496,7 +496,7 @@ def test_leader_survives_an_outage_shorter_than_the_deadline() -> None:
     simulate(main())
 
 
-def test_leader_returns_after_an_outage_of_everybody() -> None:
+def test_leader_continues_after_an_outage_of_all_replicas() -> None:
     """After an outage in which no process could take the Lease, the old holder leads again and has continued."""
 
     async def main() -> None:
@@ -515,7 +515,7 @@ def test_leader_returns_after_an_outage_of_everybody() -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_leader_that_had_a_successor_begins_anew(*, lost: bool) -> None:
+def test_leader_with_a_successor_has_not_continued(*, lost: bool) -> None:
     """A leader has not continued if another process led in between, even if the answer to its takeover was lost."""
 
     async def main() -> None:
@@ -564,7 +564,7 @@ def test_foreign_write_to_the_lease_costs_nothing() -> None:
     simulate(main())
 
 
-def test_leader_yields_at_once_to_whoever_took_the_lease() -> None:
+def test_leader_steps_down_when_another_holds_the_lease() -> None:
     """The leader steps down at the next renewal if the Lease names another holder."""
 
     async def main() -> None:
@@ -591,7 +591,7 @@ def test_deleted_lease_is_made_again_by_its_holder() -> None:
     simulate(main())
 
 
-def test_deleted_lease_is_not_made_by_who_gave_it_away() -> None:
+def test_releasing_process_does_not_recreate_the_lease() -> None:
     """A process that released the Lease does not create it after a deletion: its successor may still write."""
 
     async def main() -> None:
@@ -610,7 +610,7 @@ def test_deleted_lease_is_not_made_by_who_gave_it_away() -> None:
     simulate(main())
 
 
-def test_deleted_lease_that_came_back_while_nobody_looked_is_waited_for_again() -> None:
+def test_unreadable_lease_restarts_the_standbys_wait() -> None:
     """A standby that could not read the Lease for half a duration restarts its wait: the Lease may have existed."""
 
     async def main() -> None:
@@ -650,7 +650,7 @@ def test_deleted_lease_of_a_dead_leader_is_taken_after_the_duration(retry: float
     simulate(main())
 
 
-def test_twins_of_one_identity_do_not_lead_together() -> None:
+def test_two_processes_with_one_identity_do_not_lead_together() -> None:
     """Of two processes with the same identity only one leads, and it can hand over to the other."""
 
     async def main() -> None:
@@ -696,7 +696,7 @@ def test_notes_on_a_lease_of_another_survive_some_conflicts(*, conflicts: int, a
     simulate(main())
 
 
-def test_nobody_has_continued_before_it_led() -> None:
+def test_first_term_has_not_continued() -> None:
     """Neither a standby nor a leader in its first term has continued."""
 
     async def main() -> None:
@@ -720,7 +720,7 @@ def test_storm_of_foreign_writes_does_not_cost_the_lease() -> None:
     simulate(main())
 
 
-def test_writes_of_others_to_a_dead_leaders_lease_keep_nobody_waiting() -> None:
+def test_foreign_lease_writes_do_not_delay_takeover() -> None:
     """Another client's writes to a dead leader's Lease do not delay the takeover."""
 
     async def main() -> None:
@@ -737,7 +737,7 @@ def test_writes_of_others_to_a_dead_leaders_lease_keep_nobody_waiting() -> None:
     simulate(main())
 
 
-def test_attempt_repeats_what_met_a_conflict() -> None:
+def test_attempt_retries_after_a_conflict() -> None:
     """After a conflict the same attempt reads the Lease again and repeats the update."""
 
     async def main() -> None:
@@ -760,7 +760,7 @@ def test_attempt_repeats_what_met_a_conflict() -> None:
 @pytest.mark.parametrize(
     ("duration", "leads_after"), [(15, 15), (0, 15), (-5, 15), (1, 1), (10**9, 3600)], ids=lambda value: str(value)
 )
-def test_hostile_lease_keeps_nobody_for_ever(duration: int, leads_after: int) -> None:
+def test_lease_with_any_duration_expires_after_an_hour(duration: int, leads_after: int) -> None:
     """A Lease with any duration expires after an hour at most, and the printed holder cannot forge log lines."""
 
     async def main() -> None:

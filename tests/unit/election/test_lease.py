@@ -41,7 +41,7 @@ async def lease(sim: SimulatedCluster) -> AsyncIterator[KubeLease]:
     pool.close()
 
 
-async def test_lease_is_created_as_the_api_wants_it(sim: SimulatedCluster, lease: KubeLease) -> None:
+async def test_created_lease_shows_holder_and_times(sim: SimulatedCluster, lease: KubeLease) -> None:
     """The created Lease shows its holder and its times to kubectl."""
     await lease.create(RECORD)
     assert sim.leases.get("endpointslice-hub", namespace="hub")["spec"] == {
@@ -91,7 +91,7 @@ async def test_update_of_an_old_version_is_a_conflict(lease: KubeLease) -> None:
     assert (await lease.get()).holder == "hub-2"
 
 
-async def test_missing_rights_are_said_so(sim: SimulatedCluster, lease: KubeLease) -> None:
+async def test_forbidden_error_names_the_rbac_rule(sim: SimulatedCluster, lease: KubeLease) -> None:
     """The error for a 403 names the missing RBAC rule."""
     sim.forbid("get", "leases")
     with pytest.raises(Forbidden, match="leases"):
@@ -123,13 +123,13 @@ async def test_release_is_seen_by_the_watch(sim: SimulatedCluster, lease: KubeLe
     assert sim.requests["watch", "leases"] == 1
 
 
-async def test_lease_that_is_free_already_is_told_at_once(lease: KubeLease) -> None:
+async def test_watch_of_a_free_lease_returns_at_once(lease: KubeLease) -> None:
     """The watch returns at once if the Lease has no holder when it starts."""
     await lease.create(replace(RECORD, holder=""))
     await asyncio.wait_for(lease.freed(), 1)
 
 
-async def test_watch_without_the_right_is_said_so(sim: SimulatedCluster, lease: KubeLease) -> None:
+async def test_watch_without_permission_raises_forbidden(sim: SimulatedCluster, lease: KubeLease) -> None:
     """A watch without permission raises Forbidden; a standby then polls."""
     sim.forbid("watch", "leases")
     with pytest.raises(Forbidden, match="leases"):
@@ -145,7 +145,7 @@ async def test_watch_of_garbage_frees_no_lease(sim: SimulatedCluster, lease: Kub
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b'{"metadata":{},"spec":5}', b'{"metadata":{"name":"x"'])
-async def test_garbage_is_no_lease(sim: SimulatedCluster, lease: KubeLease, body: bytes) -> None:
+async def test_garbage_answer_is_not_a_free_lease(sim: SimulatedCluster, lease: KubeLease, body: bytes) -> None:
     """An answer that is not a Lease, such as a proxy's page, raises an error and is not taken for a free Lease."""
     sim.garbage(body=body)
     with pytest.raises(BadAnswer, match="Lease"):
@@ -162,7 +162,7 @@ async def test_garbage_is_no_lease(sim: SimulatedCluster, lease: KubeLease, body
     ],
     ids=["Status", "other kind", "no version", "no utf-8"],
 )
-async def test_object_that_is_no_lease_is_not_a_free_one(sim: SimulatedCluster, lease: KubeLease, body: bytes) -> None:
+async def test_object_of_another_kind_is_not_a_free_lease(sim: SimulatedCluster, lease: KubeLease, body: bytes) -> None:
     """Another kind of object, or a Lease without a resourceVersion or in bad UTF-8, raises an error."""
     sim.garbage(body=body)
     with pytest.raises(BadAnswer):

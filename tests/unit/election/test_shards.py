@@ -270,7 +270,7 @@ async def pair(world: World, **more: int) -> tuple[Process, Process]:
 # -- one shard is what there was before ---------------------------------------------------------------------------
 
 
-def test_one_shard_is_the_lease_without_shards() -> None:
+def test_single_shard_needs_no_annotations() -> None:
     """One shard needs no annotations and no requests beyond a read, a creation and a renewal every two seconds."""
 
     async def main() -> None:
@@ -376,7 +376,7 @@ def test_the_holder_ends_the_writes_under_way_first() -> None:
 @pytest.mark.parametrize(
     "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(6, 150))]
 )
-def test_a_shard_that_is_given_away_waits_for_what_a_reload_moved(seed: int) -> None:
+def test_handover_waits_for_writes_of_moved_targets(seed: int) -> None:
     """A write under way delays the handover of its shard even if a reload has moved its target to another shard."""
 
     async def main() -> None:
@@ -418,7 +418,7 @@ def test_others_hear_that_a_removal_is_withheld() -> None:
 
 @pytest.mark.parametrize("count", [1, 6])
 @pytest.mark.parametrize("end", ["killed", "stopped"])
-def test_who_comes_after_inherits_what_is_withheld(count: int, end: str) -> None:
+def test_next_holder_learns_of_a_withheld_removal(count: int, end: str) -> None:
     """The next holder of a Lease learns once that its previous holder withheld a removal, however that one ended."""
 
     async def main() -> None:
@@ -461,7 +461,7 @@ def test_sigterm_gives_all_shards_back() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_sigterm_lets_a_shard_be_given_back_to_its_end(seed: int) -> None:
+def test_sigterm_does_not_cancel_a_release(seed: int) -> None:
     """SIGTERM does not cancel the release of a Lease that is under way."""
 
     async def main() -> None:
@@ -515,7 +515,7 @@ def test_a_paused_replica_may_write_nothing_when_it_wakes() -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [(3, 6), (6, 3), (1, 3), (3, 1)])
-def test_another_number_of_shards_stands_by_until_the_last_one_has_gone(old: int, new: int) -> None:
+def test_new_shard_count_waits_for_the_last_old_replica(old: int, new: int) -> None:
     """Replicas with a new --shards wait until the last replica with the old number is gone, and say which one it is."""
 
     async def main() -> None:
@@ -539,7 +539,7 @@ def test_another_number_of_shards_stands_by_until_the_last_one_has_gone(old: int
 
 
 @pytest.mark.parametrize("new", [1, 2])
-def test_leases_of_a_larger_number_that_are_refused_are_said(new: int) -> None:
+def test_replica_without_permission_for_leases_takes_no_shard(new: int) -> None:
     """A replica that may not read the Leases of a larger --shards takes no shard and says why, until it may."""
 
     async def main() -> None:
@@ -573,7 +573,7 @@ def test_no_lease_of_a_shard_is_another_owners(owner: str) -> None:
     assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name) for name in names)
 
 
-def test_a_number_that_nobody_can_have_written_is_bounded() -> None:
+def test_nonsensical_shard_count_is_bounded() -> None:
     """A nonsensical number of shards in an annotation counts as the largest possible number."""
     for text in ("999999999999", "-3", "many", ""):
         assert count_of(LeaseRecord("x", 15, "", "", notes={SHARDS: text})) == MOST_SHARDS
@@ -624,7 +624,7 @@ def test_a_reload_moves_targets_without_two_writers() -> None:
     simulate(main())
 
 
-def test_a_registry_that_comes_and_goes_moves_nothing_twice() -> None:
+def test_quick_registry_changes_keep_every_writer() -> None:
     """After quick changes of the registry and back, every target has its writer again."""
 
     async def main() -> None:
@@ -642,7 +642,7 @@ def test_a_registry_that_comes_and_goes_moves_nothing_twice() -> None:
 # -- requests that nobody should grant ----------------------------------------------------------------------------
 
 
-def test_a_request_is_granted_to_nobody_who_has_enough() -> None:
+def test_request_of_a_replica_with_its_share_moves_nothing() -> None:
     """A request of a replica that holds its share moves nothing, and the next renewal removes it."""
 
     async def main() -> None:
@@ -658,7 +658,7 @@ def test_a_request_is_granted_to_nobody_who_has_enough() -> None:
     simulate(main())
 
 
-def test_who_asked_and_died_costs_a_moment() -> None:
+def test_shard_given_to_a_dead_replica_is_taken_over() -> None:
     """A shard that was given to a replica that has gone is taken by another one after one retry period."""
 
     async def main() -> None:

@@ -53,7 +53,7 @@ def test_the_reference_is_current() -> None:
 
 
 @pytest.mark.parametrize("reason", REASONS.values(), ids=lambda reason: reason.name)
-def test_a_reason_is_what_the_api_takes(reason: Reason) -> None:
+def test_event_reasons_are_valid(reason: Reason) -> None:
     """Names are CamelCase of at most 128 characters, a Warning has a remedy, and no text breaks the page's table."""
     assert re.fullmatch(r"[A-Z][A-Za-z]{1,127}", reason.name)
     assert re.fullmatch(r"[A-Z][A-Za-z]{1,127}", reason.action)
@@ -71,7 +71,7 @@ def test_a_reason_is_one_that_something_in_the_hub_gives(reason: Reason) -> None
     assert named or told
 
 
-def test_what_concerns_a_source_has_an_event_for_each_cluster() -> None:
+def test_source_reasons_have_an_event_per_cluster() -> None:
     """Only reasons that concern one source have an Event for each source cluster."""
     assert {reason.name for reason in REASONS.values() if reason.by_source} == {
         "ClusterDegraded",

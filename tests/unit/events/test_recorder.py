@@ -106,7 +106,7 @@ async def test_an_event_has_all_that_the_api_asks_for() -> None:
     }
 
 
-async def test_what_stays_is_patched_and_made_anew_once_it_has_expired() -> None:
+async def test_lasting_finding_is_patched_and_recreated_after_expiry() -> None:
     """A lasting finding updates its Event's series; if the Event has expired, a new one is created."""
     async with Desk() as desk:
         desk.recorder.standing("a", [HOLD])
@@ -135,7 +135,7 @@ async def test_an_api_that_is_away_gets_it_later() -> None:
         assert (desk.recorder.written, desk.recorder.refused) == (1, 0)
 
 
-async def test_an_event_whose_answer_was_lost_is_not_made_again() -> None:
+async def test_event_with_a_lost_answer_is_not_duplicated() -> None:
     """If an answer is lost, the next try has the same name, so that AlreadyExists means success."""
     async with Desk() as desk:
         desk.api.unanswered = 1
@@ -152,7 +152,7 @@ async def test_an_event_whose_answer_was_lost_is_not_made_again() -> None:
         assert desk.api.calls[2][:2] == ("PATCH", f"{POSTED}/{second['metadata']['name']}")
 
 
-async def test_it_gives_up_in_the_end() -> None:
+async def test_event_is_dropped_after_twelve_attempts() -> None:
     """After twelve failed attempts the next Event is sent."""
     async with Desk() as desk:
         desk.api.errors = [ServerFault(500)] * TRIES
@@ -199,7 +199,7 @@ async def test_a_namespace_that_ends_leaves_no_problem_behind(errors: list[Excep
 
 
 @pytest.mark.parametrize("error", [NotFound(404), ApiError(422, "Invalid", "what is that")], ids=["gone", "invalid"])
-async def test_what_the_api_will_never_take_is_given_up_at_once(error: ApiError) -> None:
+async def test_rejected_event_is_not_retried(error: ApiError) -> None:
     """An Event is not sent again if its namespace does not exist or the API finds it invalid."""
     async with Desk() as desk:
         desk.api.errors = [error]
@@ -223,7 +223,7 @@ async def test_a_storm_is_paced_and_bounded() -> None:
         assert names[0].startswith(f"s{PENDING}.")
 
 
-async def test_who_does_not_lead_says_nothing() -> None:
+async def test_standby_sends_no_events() -> None:
     """A process that does not lead sends neither old Events nor new ones."""
     async with Desk() as desk:
         desk.leads = False

@@ -56,7 +56,7 @@ def test_a_finding_that_appears_is_an_event_and_one_that_stays_is_not() -> None:
     assert sent(events) == []
 
 
-def test_a_finding_that_stays_is_said_again_every_half_hour() -> None:
+def test_lasting_finding_updates_its_event_every_half_hour() -> None:
     """A lasting finding updates its Event every half hour, since the API server deletes Events after an hour."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)
@@ -69,7 +69,7 @@ def test_a_finding_that_stays_is_said_again_every_half_hour() -> None:
     assert all(abs(second - REFRESH * number) <= 70 * number for number, (second, _) in enumerate(seen, 1))
 
 
-def test_a_finding_that_comes_back_soon_is_counted_and_one_that_comes_back_late_is_news() -> None:
+def test_series_ends_six_minutes_after_its_last_occurrence() -> None:
     """A series ends six minutes after its last occurrence."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)
@@ -83,7 +83,7 @@ def test_a_finding_that_comes_back_soon_is_counted_and_one_that_comes_back_late_
     assert (later is first, later.count) == (False, 1)
 
 
-def test_what_flaps_is_counted_and_sent_now_and_then() -> None:
+def test_flapping_finding_is_sent_every_ten_seconds() -> None:
     """A finding that comes and goes with every pass is sent every ten seconds with the right count."""
     events = EventSeries()
     requests = []
@@ -108,7 +108,7 @@ def test_two_sources_of_a_service_are_two_findings() -> None:
     assert [series.note for series in sent(events)] == ["us: which port?"]
 
 
-def test_what_many_targets_report_of_one_object_is_one_event() -> None:
+def test_targets_with_the_same_finding_share_an_event() -> None:
     """Targets that report the same finding share an Event; it ends when none reports it."""
     events = EventSeries()
     for number in range(500):
@@ -124,7 +124,7 @@ def test_what_many_targets_report_of_one_object_is_one_event() -> None:
     assert counts(events) == [2]
 
 
-def test_what_passes_by_itself_makes_no_event() -> None:
+def test_short_finding_makes_no_event() -> None:
     """A finding with ``after`` makes an Event only if it lasts that long."""
     reason = REASONS["NodeUnresolved"]
     events = EventSeries()
@@ -139,7 +139,7 @@ def test_what_passes_by_itself_makes_no_event() -> None:
     assert counts(events) == [1]
 
 
-def test_what_happens_is_an_event_each_time_it_says_something_else() -> None:
+def test_occurrences_with_the_same_message_are_counted() -> None:
     """Occurrences with the same message are counted, other messages make new Events."""
     events = EventSeries()
     events.happened(RELEASED, 0.0)
@@ -149,7 +149,7 @@ def test_what_happens_is_an_event_each_time_it_says_something_else() -> None:
     assert counts(events) == [2]
 
 
-def test_publications_are_told_of_twice_a_minute() -> None:
+def test_publication_events_come_at_most_every_30_seconds() -> None:
     """Publications make an Event at once, and then every 30 s with the last result."""
     events = EventSeries()
     said = []
@@ -193,7 +193,7 @@ def test_an_object_has_a_budget() -> None:
     assert len(sent(events)) == 1
 
 
-def test_a_finding_without_a_token_is_said_later() -> None:
+def test_finding_is_sent_when_a_token_is_available() -> None:
     """A finding that lasts until the object has a token again is sent then."""
     events = EventSeries()
     reasons = [replace(PORTS, name=f"R{number}") for number in range(int(BURST) + 1)]
@@ -219,7 +219,7 @@ def test_the_queue_is_bounded_and_drops_the_oldest() -> None:
     assert (first.reason, second.key.regarding.name) == (PORTS, "s7")
 
 
-def test_a_full_queue_does_not_end_the_look_at_what_is_due() -> None:
+def test_full_queue_does_not_drop_due_findings() -> None:
     """If tick fills the queue, findings that came back are sent all the same."""
     events = EventSeries()
     back = [HOLD._replace(regarding=SERVICE._replace(name=f"back{number}")) for number in range(3)]
@@ -235,7 +235,7 @@ def test_a_full_queue_does_not_end_the_look_at_what_is_due() -> None:
     assert counts(events)[-3:] == [2, 2, 2]
 
 
-def test_an_event_that_was_not_taken_is_made_anew() -> None:
+def test_failed_delivery_creates_a_new_event_next_time() -> None:
     """After a failed delivery the next occurrence makes a new Event, since there is none to update."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)
@@ -247,7 +247,7 @@ def test_an_event_that_was_not_taken_is_made_anew() -> None:
     assert counts(events) == [1]
 
 
-def test_whoever_leads_again_says_what_holds() -> None:
+def test_new_leader_reports_current_findings() -> None:
     """A process that leads again reports current findings as new, since another process led meanwhile."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)
@@ -258,7 +258,7 @@ def test_whoever_leads_again_says_what_holds() -> None:
     assert counts(events) == [1]
 
 
-def test_whoever_leads_again_does_not_say_what_was_left_unsent() -> None:
+def test_clear_drops_unsent_events() -> None:
     """After clear, neither waiting Events nor counted occurrences are sent."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)
@@ -270,7 +270,7 @@ def test_whoever_leads_again_does_not_say_what_was_left_unsent() -> None:
     assert sent(events) == []
 
 
-def test_nothing_is_remembered_for_ever() -> None:
+def test_state_is_dropped_after_a_day() -> None:
     """A day after the last finding, no state is left."""
     events = EventSeries()
     for number in range(300):
@@ -285,7 +285,7 @@ def test_nothing_is_remembered_for_ever() -> None:
     assert [len(state) for state in held if state is not events._queues] == [0] * (len(held) - 1)
 
 
-def test_what_happened_is_not_remembered_as_long_as_what_stays() -> None:
+def test_occurrences_are_forgotten_before_lasting_findings() -> None:
     """Series of occurrences are forgotten after six minutes, those of lasting findings are kept."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)

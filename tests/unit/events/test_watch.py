@@ -103,7 +103,7 @@ def test_a_finding_becomes_an_event(name: str) -> None:
     assert not desk.heard.now[KEY]
 
 
-def test_findings_without_an_event_and_passes_without_findings_say_nothing() -> None:
+def test_findings_without_a_catalog_reason_report_nothing() -> None:
     """Passes without findings, and findings without a reason in the catalog, report nothing."""
     desk = Desk()
     desk.watch.decided(Decision(KEY))
@@ -112,7 +112,7 @@ def test_findings_without_an_event_and_passes_without_findings_say_nothing() -> 
     assert (desk.heard.now, desk.heard.once) == ({KEY: []}, [])
 
 
-def test_a_finding_of_one_source_is_told_apart_by_the_source() -> None:
+def test_finding_is_attributed_to_its_source() -> None:
     """The source is the cluster at the beginning of the message, or else the finding's first object."""
     desk = Desk()
     port = Finding("PortMismatch", "eu: which?", ("eu",))
@@ -129,7 +129,7 @@ def test_a_service_that_does_not_exist_has_no_uid() -> None:
     assert held.regarding == Regarding("v1", "Service", "edge", "none")
 
 
-def test_a_publication_counts_what_is_there_afterwards() -> None:
+def test_publication_counts_endpoints_after_the_write() -> None:
     """The message has the endpoints by cluster after the write, and the numbers of written slices."""
     desk = Desk()
     old = build.slice("s-0", build.endpoints(3), cluster="eu")
@@ -165,7 +165,7 @@ def test_a_cluster_in_trouble_recovers(state: State, reason: str) -> None:
     assert desk.heard.once == [("ClusterRecovered", ITSELF, "eu: its nodes are followed again")]
 
 
-def test_a_failing_provider_is_told_of_unless_the_cluster_is_in_trouble_itself() -> None:
+def test_provider_failure_is_not_reported_for_a_failed_cluster() -> None:
     """A provider's failure is not reported if its cluster itself has a problem."""
     desk = Desk()
     desk.cluster("eu", State.READY)
@@ -180,7 +180,7 @@ def test_a_failing_provider_is_told_of_unless_the_cluster_is_in_trouble_itself()
     ]
 
 
-def test_a_rejected_registry_and_a_withheld_removal_are_told_of() -> None:
+def test_rejected_registry_and_withheld_removal_have_events() -> None:
     """The Events have the first problem and the number of others, and the command that approves."""
     desk = Desk()
     problems = tuple(Problem("clusters.yaml", line, 1, "version", "must be 1") for line in (1, 2, 3))
@@ -195,7 +195,7 @@ def test_a_rejected_registry_and_a_withheld_removal_are_told_of() -> None:
 
 
 @pytest.mark.parametrize("name", ["approved", "other"])
-def test_an_approval_of_a_withheld_removal_is_told_of(name: str) -> None:
+def test_used_approval_has_an_event(name: str) -> None:
     """A withheld removal that ends without an approval, such as by a corrected file, makes no ApprovalUsed."""
     desk = Desk()
     desk.hub.withheld = lambda: RegistryHeld(
@@ -210,7 +210,7 @@ def test_an_approval_of_a_withheld_removal_is_told_of(name: str) -> None:
     assert desk.heard.once == (said if name == "approved" else [])
 
 
-async def test_an_approval_that_another_replica_used_is_not_told_of() -> None:
+async def test_approval_used_by_another_replica_is_not_reported() -> None:
     """An approval that was used while another replica led is not reported again."""
     desk = Desk()
     held = RegistryHeld("approved", ("service edge/a",), 5, 9, "hub approve registry approved")
@@ -227,7 +227,7 @@ async def test_an_approval_that_another_replica_used_is_not_told_of() -> None:
     task.cancel()
 
 
-def test_an_approval_is_told_of_by_the_first_of_several_writers_only() -> None:
+def test_only_the_first_shard_reports_approvals() -> None:
     """Only the writer of the first shard reports approvals, and not those used while another one had that shard."""
     desk = Desk()
     desk.hub.withheld = lambda: RegistryHeld("approved", ("service edge/a",), 5, 9, "hub approve registry approved")
@@ -240,7 +240,7 @@ def test_an_approval_is_told_of_by_the_first_of_several_writers_only() -> None:
     assert desk.heard.once == []
 
 
-async def test_a_renewal_that_fails_is_said_with_its_reason() -> None:
+async def test_failed_renewal_is_reported_with_its_reason() -> None:
     """A failed renewal is reported with its reason when half of the credential's life is left."""
     desk = Desk()
     part = base64.urlsafe_b64encode(b'{"iat": 1000000, "exp": 2000000}').rstrip(b"=").decode()

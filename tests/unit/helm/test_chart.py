@@ -69,7 +69,7 @@ def test_schema_has_every_value_and_no_other() -> None:
         assert each["description"], path
 
 
-def test_schema_of_the_registry_leaves_out_what_the_chart_writes() -> None:
+def test_chart_schema_omits_version_and_owner() -> None:
     """registry.data has neither version nor owner, and refuses what clusters.yaml does not have."""
     registry = SCHEMA["$defs"]["Registry"]
     assert {"clusters", "services", "deniedCIDRs"} <= registry["properties"].keys()
@@ -115,7 +115,7 @@ def test_no_section_can_be_null() -> None:
 
 
 @pytest.mark.parametrize("path", ["admission.cidrs", "admission.deniedCIDRs", "networkPolicy.probeCIDRs"])
-def test_what_is_no_cidr_is_refused_by_the_schema(path: str) -> None:
+def test_chart_schema_refuses_invalid_cidrs(path: str) -> None:
     """The API server would refuse the whole object, without the value's name."""
     pattern = property_of(path)["items"]["pattern"]
     good = [

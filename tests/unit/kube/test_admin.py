@@ -82,7 +82,7 @@ def secret(name: str, namespace: str, **labels: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque"}
 
 
-async def test_what_the_server_refuses_names_the_call(sim: SimulatedCluster) -> None:
+async def test_refused_call_is_named_with_its_status(sim: SimulatedCluster) -> None:
     """The error of a refused call names the call and the status."""
     sim.forbid("*", "namespaces")
     async with admin_of(sim) as admin:
@@ -99,7 +99,7 @@ async def test_what_the_server_refuses_names_the_call(sim: SimulatedCluster) -> 
             await admin.find("Namespace", "edge")
 
 
-async def test_a_token_that_is_none_is_refused(sim: SimulatedCluster) -> None:
+async def test_refused_token_is_an_error(sim: SimulatedCluster) -> None:
     """A refused token is an error; the client does not continue anonymously."""
     async with admin_of(sim, "wrong") as admin:
         with pytest.raises(Unauthorized):
@@ -116,7 +116,7 @@ async def test_a_server_that_is_away_is_unreachable(sim: SimulatedCluster) -> No
         assert caught.value.kind == "refused"
 
 
-async def test_an_answer_that_is_no_object_is_an_error(sim: SimulatedCluster) -> None:
+async def test_non_object_answer_is_an_error(sim: SimulatedCluster) -> None:
     """An answer that is not an object, such as a proxy's page, is a HubError."""
     async with admin_of(sim) as admin:
         sim.garbage(resource="namespaces")

@@ -279,7 +279,7 @@ async def test_the_port_of_https_is_443(pool: LookupPool, monkeypatch: pytest.Mo
     assert asked == [443]
 
 
-async def test_an_error_without_a_status_says_the_reason_phrase(server: RawServer, client: Client) -> None:
+async def test_error_without_status_uses_the_reason_phrase(server: RawServer, client: Client) -> None:
     """The message is the reason phrase, cut to 64 characters: a proxy may write a page into it."""
     server.script = [f"HTTP/1.1 502 {'x' * 200}\r\nContent-Length: 0\r\n\r\n".encode()]
     with pytest.raises(errors.ServerFault) as caught:
@@ -304,7 +304,7 @@ async def test_connection_is_kept(server: RawServer, client: Client) -> None:
     assert (len(server.requests), server.connections) == (5, 1)
 
 
-async def test_requests_at_once_have_connections_of_their_own(server: RawServer, client: Client) -> None:
+async def test_concurrent_requests_have_separate_connections(server: RawServer, client: Client) -> None:
     """Concurrent requests have separate connections, and all of them are kept."""
     for _ in range(2):
         await asyncio.gather(*(client.request("GET", NODES) for _ in range(3)))
@@ -321,9 +321,7 @@ async def test_connection_idle_for_too_long_is_not_used(
     assert server.connections == 2
 
 
-async def test_connections_that_nobody_needs_are_closed(
-    server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_idle_connections_are_closed(server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Idle connections are closed after a while, which frees their buffers."""
     monkeypatch.setattr(client_module, "KEEP_IDLE", 0.2)
     for _ in range(2):
@@ -519,7 +517,7 @@ async def test_client_closed_while_connecting_leaves_no_connection(server: RawSe
     ],
     ids=["ssh", "two lengths", "gzip", "chunk size", "more", "headers"],
 )
-async def test_answer_that_is_none_is_a_bad_answer(server: RawServer, client: Client, answer: bytes) -> None:
+async def test_invalid_http_is_a_bad_answer(server: RawServer, client: Client, answer: bytes) -> None:
     """Invalid HTTP is a BadAnswer that names the server, and the connection is closed."""
     server.script = [answer]
     with pytest.raises(errors.BadAnswer, match="not an acceptable answer") as caught:
@@ -530,9 +528,7 @@ async def test_answer_that_is_none_is_a_bad_answer(server: RawServer, client: Cl
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-async def test_error_is_read_no_further_than_anybody_reads_it(
-    server: RawServer, client: Client, *, chunked: bool
-) -> None:
+async def test_endless_error_body_is_cut(server: RawServer, client: Client, *, chunked: bool) -> None:
     """Of an endless error page only the beginning is read; status and Retry-After are kept."""
     sent = 0
 
@@ -645,7 +641,7 @@ async def test_retry_after_of_a_status_counts_without_the_header(server: RawServ
 
 
 @pytest.mark.parametrize("value", ["Fri, 31 Dec 1999 23:59:59 GMT", "-1", "1.5", "\xb2", "1_0", ""])
-async def test_retry_after_that_is_no_number_is_ignored(server: RawServer, client: Client, value: str) -> None:
+async def test_invalid_retry_after_is_ignored(server: RawServer, client: Client, value: str) -> None:
     """A Retry-After that is a date or invalid is ignored."""
     server.script = [f"HTTP/1.1 503 Busy\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")]
     with pytest.raises(errors.ServerFault) as caught:
@@ -664,7 +660,7 @@ async def test_retry_after_that_is_no_number_is_ignored(server: RawServer, clien
     ],
     ids=["html", "other kind", "no utf-8", "brackets", "empty"],
 )
-async def test_body_that_is_no_status_is_not_quoted(server: RawServer, client: Client, body: bytes) -> None:
+async def test_only_status_bodies_are_quoted(server: RawServer, client: Client, body: bytes) -> None:
     """Only a Status is quoted in messages; any other body is ignored."""
     server.script = [b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)]
     with pytest.raises(errors.ServerFault, match=r"502 : Bad Gateway$"):
@@ -764,7 +760,7 @@ async def test_rotated_certificate_opens_new_connections(pool: LookupPool, tmp_p
             await until(lambda: server.open == 2)
 
 
-async def test_client_certificate_that_is_not_accepted_is_said_so(pool: LookupPool, tmp_path: Path) -> None:
+async def test_refused_client_certificate_is_certificate_rejected(pool: LookupPool, tmp_path: Path) -> None:
     """A refused client certificate is CertificateRejected, although TLS 1.3 tells only after the handshake."""
     tls = server_context(SERVER, trusts=OTHER)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -794,7 +790,7 @@ async def test_client_certificate_that_is_not_accepted_is_said_so(pool: LookupPo
     ],
     ids=["authority", "expired", "address", "name"],
 )
-async def test_server_certificate_that_is_not_accepted_is_said_so(
+async def test_wrong_server_certificate_is_certificate_rejected(
     pool: LookupPool, certificate: Certificate, ca: Authority, name: str | None, words: str
 ) -> None:
     """A wrong authority, date or name is CertificateRejected with the reason, and no request is sent."""
@@ -805,13 +801,13 @@ async def test_server_certificate_that_is_not_accepted_is_said_so(
         assert server.requests == []
 
 
-async def test_server_name_of_the_kubeconfig_is_what_is_verified(server: RawServer, pool: LookupPool) -> None:
+async def test_tls_server_name_is_verified_instead_of_the_host(server: RawServer, pool: LookupPool) -> None:
     """``tls-server-name`` is verified instead of the host."""
     async with made(server.url, pool, name="api.test") as client:
         assert await client.request("GET", NODES) == b"{}"
 
 
-async def test_server_without_tls_is_said_so(pool: LookupPool) -> None:
+async def test_plain_http_port_is_a_tls_error(pool: LookupPool) -> None:
     """A plain HTTP port gives a clear TLS error."""
 
     async def plain(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -825,7 +821,7 @@ async def test_server_without_tls_is_said_so(pool: LookupPool) -> None:
             await client.request("GET", NODES)
 
 
-async def test_refused_connection_is_said_so(pool: LookupPool) -> None:
+async def test_refused_connection_has_kind_refused(pool: LookupPool) -> None:
     """A port without a listener gives kind ``refused``."""
     async with silent_listener() as port:
         pass
@@ -835,14 +831,14 @@ async def test_refused_connection_is_said_so(pool: LookupPool) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", ok(b"long")[:-1], STREAM + chunk(b"{")])
-async def test_reset_connection_is_said_so(server: RawServer, client: Client, sent: bytes) -> None:
+async def test_broken_connection_has_kind_reset(server: RawServer, client: Client, sent: bytes) -> None:
     """A connection that breaks anywhere in an answer gives kind ``reset``."""
     server.script = [reset(sent)]
     with unreachable("reset", f"{server.url}: connection lost"):
         await client.request("GET", NODES)
 
 
-async def test_server_that_hangs_up_in_the_handshake_is_said_so(pool: LookupPool) -> None:
+async def test_connection_closed_in_the_handshake_has_kind_reset(pool: LookupPool) -> None:
     """A server that closes the connection during the handshake gives kind ``reset``."""
 
     async def gone(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -900,7 +896,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
     return Names(monkeypatch)
 
 
-async def test_name_that_does_not_resolve_is_said_so(pool: LookupPool, names: Names) -> None:
+async def test_failed_lookup_has_kind_dns(pool: LookupPool, names: Names) -> None:
     """A failed look-up names the server and has kind ``dns``."""
     names.addresses["api.test"] = []
     async with made("https://api.test", pool) as client:
@@ -926,7 +922,7 @@ async def test_next_address_is_tried_where_one_refuses(
         assert await client.request("GET", NODES) == b"{}"
 
 
-async def test_next_address_is_tried_where_one_is_silent(
+async def test_next_address_is_tried_after_a_silent_one(
     server: RawServer, pool: LookupPool, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An address that does not answer leaves time for the next one."""
@@ -939,7 +935,7 @@ async def test_next_address_is_tried_where_one_is_silent(
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "127.0.0.1"]])
 @pytest.mark.parametrize("silent", [False, True])
-async def test_refused_certificate_is_said_whatever_the_other_addresses_do(
+async def test_refused_certificate_is_not_reported_as_unreachable(
     server: RawServer,
     pool: LookupPool,
     names: Names,
@@ -959,7 +955,7 @@ async def test_refused_certificate_is_said_whatever_the_other_addresses_do(
                 await client.request("GET", NODES)
 
 
-async def test_the_last_of_many_addresses_is_tried_where_all_others_are_silent(
+async def test_last_of_many_addresses_is_tried(
     server: RawServer, pool: LookupPool, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each address gets a share of the time, so that the last of many is tried too."""
@@ -1021,7 +1017,7 @@ async def test_watch_gives_lines_until_the_end(server: RawServer, client: Client
     assert server.requests[0].startswith(b"GET /api/v1/nodes?watch=true&resourceVersion=5 HTTP/1.1\r\n")
 
 
-async def test_watch_has_a_connection_of_its_own(server: RawServer, client: Client) -> None:
+async def test_watch_opens_a_separate_connection(server: RawServer, client: Client) -> None:
     """A watch opens a new connection and closes it at the end of its context."""
     server.script = [ok(), then_hang(STREAM, chunk(b"one\n"))]
     await client.request("GET", NODES)
@@ -1064,7 +1060,7 @@ async def test_refused_watch_whose_body_never_ends_is_still_an_error(server: Raw
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200", STREAM, STREAM + chunk(b"half a li")])
-async def test_silence_is_a_timeout(
+async def test_silent_stream_times_out(
     server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     """A watch that is silent for too long fails: before its head, after it, or within a line."""
@@ -1076,7 +1072,7 @@ async def test_silence_is_a_timeout(
     await until(lambda: server.open == 0)
 
 
-async def test_any_byte_ends_the_silence(server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_any_byte_keeps_a_watch_alive(server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any bytes, such as parts of a long line, keep a watch alive."""
     monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 1.0)
     server.script = [then_hang(STREAM, *[chunk(b"x")] * 8, chunk(b"\n"), pause=0.2)]
@@ -1109,7 +1105,7 @@ async def test_line_above_the_limit_is_a_bad_answer(
             await stream.line()
 
 
-async def test_errors_of_the_reader_are_its_own(server: RawServer, client: Client) -> None:
+async def test_reader_timeout_is_not_a_silent_server(server: RawServer, client: Client) -> None:
     """A timeout in the reader's own code is not taken for a silent server."""
     server.script = [then_hang(STREAM)]
     with pytest.raises(TimeoutError):

@@ -244,7 +244,7 @@ async def test_a_token_tells_when_to_renew_it(clock: ManualClock, claims: dict[s
     assert credentials.expiring() == ends
 
 
-async def test_a_credential_that_has_most_of_its_life_before_it_is_not_told_of(clock: ManualClock) -> None:
+async def test_long_lived_credential_is_not_reported(clock: ManualClock) -> None:
     """A new certificate for two days and a token without an expiry are not reported."""
     certificate = of(ClientCertificate(FIRST.pem.encode(), Secret(FIRST.key_pem)), clock)
     endless = of(Token(Secret("opaque")), clock)
@@ -281,7 +281,7 @@ def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hung]:
     made.answers.set()
 
 
-async def test_token_file_on_a_hung_mount_stops_nobody(clock: ManualClock, tmp_path: Path, mount: Hung) -> None:
+async def test_token_file_on_a_hung_mount_does_not_block(clock: ManualClock, tmp_path: Path, mount: Hung) -> None:
     """The event loop is not blocked, the current token stays, and one thread waits for the mount."""
     path = tmp_path / "token"
     path.write_text("one")
@@ -436,7 +436,7 @@ async def test_exec_token_is_renewed_five_minutes_before_its_end(clock: ManualCl
     assert (await token(credentials), plugin.runs) == ("t2", 2)
 
 
-async def test_exec_token_is_told_of_only_while_it_cannot_be_renewed(clock: ManualClock, plugin: Plugin) -> None:
+async def test_exec_token_expiry_is_reported_only_while_renewal_fails(clock: ManualClock, plugin: Plugin) -> None:
     """An expiry is reported only while the plugin fails to renew the token."""
     end = clock.wall() + 900
     plugin.answers(token="t1", expirationTimestamp=stamp(end))
@@ -616,7 +616,7 @@ BAD_ANSWERS: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_ANSWERS)
-async def test_exec_answer_that_is_none_is_an_error(clock: ManualClock, plugin: Plugin, name: str) -> None:
+async def test_exec_answer_without_credential_is_an_error(clock: ManualClock, plugin: Plugin, name: str) -> None:
     """An answer without a usable credential is an error; no request is sent anonymously."""
     answer, says = BAD_ANSWERS[name]
     plugin.answers(**answer)  # type: ignore[arg-type]

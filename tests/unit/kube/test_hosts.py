@@ -8,7 +8,7 @@ from hub.kube.hosts import address_refusal
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "127.0.0.1", "::1", "8.8.8.8", "2001:db8::1", "64:ff9b::a00:1"])
-def test_address_refusal_lets_ordinary_addresses_pass(address: str) -> None:
+def test_ordinary_addresses_are_not_refused(address: str) -> None:
     """Private, public and loopback addresses may be API servers."""
     assert address_refusal(address) is None
 

@@ -130,7 +130,7 @@ def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
         b'{"kind":"Status"}',
     ],
 )
-def test_status_line_that_is_none_is_refused(block: bytes) -> None:
+def test_invalid_status_line_is_refused(block: bytes) -> None:
     """Only HTTP/1.0 and 1.1 with a three-digit status are accepted."""
     with pytest.raises(ProtocolError, match=r"status line|line feed"):
         Head(block)
@@ -172,7 +172,7 @@ def test_malformed_header_is_refused(header: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"-1", b"+5", b"5,5", b"0x5", b"5 5", b"1e3", b"\xb2", b"1" * 16])
-def test_content_length_that_is_no_number_is_refused(value: bytes) -> None:
+def test_invalid_content_length_is_refused(value: bytes) -> None:
     """Content-Length must be at most fifteen digits."""
     with pytest.raises(ProtocolError, match="bad Content-Length"):
         Head(OK + b"Content-Length: " + value)
@@ -213,7 +213,7 @@ def test_compressed_answer_is_refused(value: bytes) -> None:
         Head(OK + b"Content-Encoding: " + value)
 
 
-def test_identity_is_no_compression() -> None:
+def test_content_encoding_identity_is_accepted() -> None:
     """``Content-Encoding: identity`` is accepted."""
     assert Head(OK + b"Content-Encoding: Identity").status == 200
 
@@ -313,7 +313,7 @@ def test_body_does_not_depend_on_where_it_is_cut(name: str, places: list[int]) -
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=12), st.lists(st.integers(0, 800), max_size=8))
-def test_chunked_body_is_what_was_chunked(parts: list[bytes], places: list[int]) -> None:
+def test_chunked_body_is_decoded(parts: list[bytes], places: list[int]) -> None:
     """A chunked body is decoded whatever its chunks contain, including line breaks."""
     assert peer().send(*cut(CHUNKED + chunks(*parts), places)).body() == b"".join(parts)
 
@@ -404,7 +404,7 @@ def test_announced_length_above_the_limit_is_refused_at_once() -> None:
         peer(10).send(OK + b"Content-Length: 11\r\n\r\n").head.result()
 
 
-def test_body_of_tiny_chunks_weighs_what_it_holds() -> None:
+def test_tiny_chunks_take_no_extra_memory() -> None:
     """Tiny chunks take no more memory than their bytes."""
     other = peer(1 << 20).send(CHUNKED)
     piece = b"2\r\nxx\r\n" * 1000
@@ -481,7 +481,7 @@ def test_extra_bytes_in_the_same_packet_are_refused(answer: bytes) -> None:
     [OK + b"Content-Length: 2\r\n\r\nhi", CHUNKED + chunks(b"hi"), b"HTTP/1.1 204 No Content\r\n\r\n"],
     ids=["length", "chunked", "204"],
 )
-def test_bytes_nobody_asked_for_end_an_idle_connection(answer: bytes) -> None:
+def test_unexpected_bytes_close_an_idle_connection(answer: bytes) -> None:
     """Bytes on an idle connection close it: they would be taken for the next answer."""
     other = peer().send(answer, OK + b"Content-Length: 4\r\n\r\nevil")
     assert (other.wire.aborted, other.connection.usable) == (True, False)
@@ -509,7 +509,7 @@ def test_complete_answer_leaves_the_connection_usable(answer: str) -> None:
         b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
     ],
 )
-def test_connection_the_peer_wants_closed_is_not_usable(answer: bytes) -> None:
+def test_connection_the_peer_will_close_is_not_reused(answer: bytes) -> None:
     """If the peer announces that it will close, this side closes first."""
     other = peer().send(answer)
     assert (other.connection.usable, other.wire.aborted) == (False, True)
@@ -577,7 +577,7 @@ def test_lines_before_a_broken_end_are_delivered_first() -> None:
         other.line()
 
 
-def test_half_a_line_at_the_end_is_no_line() -> None:
+def test_unfinished_last_line_is_not_delivered() -> None:
     """Bytes after the last line break are not delivered, but available as ``unfinished``."""
     other = peer(lines=True).send(CHUNKED + chunks(b"one\ntw", b"o"))
     assert (other.lines(), other.connection.unfinished) == ([b"one"], b"two")
@@ -609,7 +609,7 @@ async def followed(other: Peer, taken: list[bytes], *pieces: bytes) -> None:
     st.lists(st.integers(0, 10_000), max_size=8),
     st.integers(0, 20),
 )
-def test_who_follows_gets_every_line_in_order(
+def test_follower_gets_every_line_in_order(
     lines: list[bytes], chunking: list[int], places: list[int], late: int
 ) -> None:
     """The reader gets every line in order, however the bytes are cut, including lines that arrived before."""
@@ -694,7 +694,7 @@ def test_a_line_that_arrives_as_one_chunk_is_nothing_special(head: bytes, packet
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_what_the_follower_raises_ends_the_stream(early: bool) -> None:
+def test_follower_error_ends_the_stream(early: bool) -> None:
     """An error of the reader ends the stream, for queued and new lines; no further line is handed over."""
     other, taken = peer(lines=True), list[bytes]()
 
@@ -717,7 +717,7 @@ def test_what_the_follower_raises_ends_the_stream(early: bool) -> None:
     assert (taken, other.wire.aborted) == ([b"one"], not early)
 
 
-def test_a_follower_may_end_the_stream_itself() -> None:
+def test_lines_after_the_follower_ended_are_dropped() -> None:
     """Lines after the one at which the reader ended the stream are dropped."""
     other, taken = peer(lines=True), list[bytes]()
 
@@ -750,7 +750,7 @@ def flood(line: bytes, count: int) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def test_reading_pauses_under_a_slow_consumer_and_goes_on() -> None:
+def test_reading_pauses_and_resumes_with_a_slow_consumer() -> None:
     """Above 1 MiB of unread lines reading pauses until half of them are consumed."""
     other = peer(1 << 16, lines=True).send(CHUNKED)
     sent = 0
@@ -765,7 +765,7 @@ def test_reading_pauses_under_a_slow_consumer_and_goes_on() -> None:
     assert 0.4 * sent < taken < 0.6 * sent
 
 
-def test_tiny_lines_count_for_what_they_weigh() -> None:
+def test_many_tiny_lines_pause_reading() -> None:
     """Many tiny lines pause reading long before a million of them are in memory."""
     other = peer(lines=True).send(CHUNKED)
     for sent in range(1, 1000):
@@ -792,7 +792,7 @@ def test_many_lines_in_one_packet_take_time_in_proportion() -> None:
     assert time.perf_counter() - started < 2
 
 
-def test_silence_is_a_timeout() -> None:
+def test_silent_stream_times_out() -> None:
     """``fail_silent`` ends a stream with TimeoutError."""
     other = peer(lines=True).send(CHUNKED)
     other.connection.fail_silent()
@@ -814,7 +814,7 @@ def test_a_kept_connection_holds_no_answer() -> None:
         tracemalloc.stop()
 
 
-def test_a_lost_connection_lets_go_of_its_transport() -> None:
+def test_lost_connection_drops_its_transport() -> None:
     """A lost connection drops its transport, so that a traceback that holds the connection does not hold TLS state."""
     other = peer(lines=True).end(ConnectionResetError("gone"))
     wire = weakref.ref(other.wire)

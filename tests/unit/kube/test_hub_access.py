@@ -80,7 +80,7 @@ def test_hub_access_falls_back_on_the_home_folder(tmp_path: Path) -> None:
     assert load_hub_access(environ={"HOME": str(tmp_path)}).auth == Token(Secret("home"))
 
 
-def test_hub_access_says_where_it_looked(tmp_path: Path) -> None:
+def test_hub_access_error_names_places_and_flag(tmp_path: Path) -> None:
     """If nothing is found, the error names the places and the flag."""
     with pytest.raises(KubeconfigError, match=r"/\.kube/config does not exist; give --kubeconfig FILE"):
         load_hub_access(environ={"HOME": str(tmp_path)})

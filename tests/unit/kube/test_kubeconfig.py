@@ -155,7 +155,7 @@ def test_exec_by_bare_name_runs_the_program_of_the_flag() -> None:
     )
 
 
-def test_exec_of_the_hubs_own_kubeconfig_needs_no_flag(tmp_path: Path) -> None:
+def test_exec_in_the_hubs_kubeconfig_needs_no_flag(tmp_path: Path) -> None:
     """The hub's own kubeconfig may run any program with any environment."""
     plugin = {**PLUGIN, "command": "./bin/login", "env": [{"name": "PATH", "value": "/opt"}]}
     (tmp_path / "config").write_text(config({"exec": plugin}))
@@ -164,7 +164,7 @@ def test_exec_of_the_hubs_own_kubeconfig_needs_no_flag(tmp_path: Path) -> None:
     assert (auth.command, auth.env) == (str(tmp_path / "bin/login"), (("PATH", "/opt"),))
 
 
-def test_unknown_context_lists_what_there_is() -> None:
+def test_unknown_context_error_lists_contexts() -> None:
     """The error for an unknown context names the file, the nearest name and all names."""
     with pytest.raises(KubeconfigError) as caught:
         parse_kubeconfig(config({"token": "x"}).encode(), origin="kubeconfig /x", policy=STRICT, context="hbu")

@@ -285,7 +285,7 @@ def test_hostile_yaml_is_refused_and_its_twin_loads(bad: bytes, good: bytes, say
 
 
 @pytest.mark.parametrize("document", [b"", b"# nothing\n", b"hunter2", b"[hunter2]", b"7", b"null"])
-def test_document_that_is_no_mapping_is_refused(document: bytes) -> None:
+def test_non_mapping_document_is_refused(document: bytes) -> None:
     """The error for an empty file or a list says what is expected."""
     with pytest.raises(KubeconfigError, match=r"empty; write|not a kubeconfig") as caught:
         parse_kubeconfig(document, origin=ORIGIN, policy=KubeconfigPolicy())

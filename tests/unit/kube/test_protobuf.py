@@ -108,7 +108,7 @@ def test_long_fields_have_long_lengths() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{}", MAGIC + b"\x12", MAGIC + b"\x12\x05ab", MAGIC + b"\x0d1234", MAGIC + b"\xff" * 12]
 )
-def test_what_is_no_message_is_refused(body: bytes) -> None:
+def test_invalid_protobuf_is_refused(body: bytes) -> None:
     """Truncated bytes, other encodings and unused wire types are refused."""
     with pytest.raises(ProtobufError):
         protobuf.status(body)

@@ -172,7 +172,7 @@ def asked(sim: SimulatedCluster) -> tuple[int, int]:
 # --- list and watch ------------------------------------------------------------------------------
 
 
-async def test_a_large_page_is_read_beside_the_loop(
+async def test_large_page_is_decoded_in_a_thread(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large page is decoded in a thread, an ordinary one in the event loop."""
@@ -225,7 +225,7 @@ async def test_change_between_the_pages_is_not_missed(sim: SimulatedCluster, poo
         assert follower.kept.replaced == 1
 
 
-async def test_only_what_is_asked_for_arrives(sim: SimulatedCluster, pool: LookupPool) -> None:
+async def test_selectors_and_namespace_apply_to_list_and_watch(sim: SimulatedCluster, pool: LookupPool) -> None:
     """Selectors and the namespace apply to the list and the watch."""
     for namespace, name, owner in [("a", "s1", "us"), ("a", "s2", "them"), ("b", "s3", "us")]:
         sim.slices.add(make_slice(namespace, name, "web", ["10.0.0.1"], labels={"owner": owner}))
@@ -251,7 +251,7 @@ async def test_cancelled_reflector_leaves_no_stream(sim: SimulatedCluster, pool:
     await until(lambda: sim.streams() == 0)
 
 
-async def test_echo_of_our_own_write_is_not_decoded(sim: SimulatedCluster, pool: LookupPool) -> None:
+async def test_event_of_our_own_write_is_skipped(sim: SimulatedCluster, pool: LookupPool) -> None:
     """An event whose version the store already has is skipped, but its resourceVersion is used."""
 
     class Echoes(Kept):
@@ -290,7 +290,7 @@ async def test_bookmarks_move_the_version(sim: SimulatedCluster, pool: LookupPoo
         assert (sim.requests["list", "nodes"], follower.kept.replaced) == (1, 1)
 
 
-async def test_what_comes_after_a_silence_tells_nothing_of_now(sim: SimulatedCluster, pool: LookupPool) -> None:
+async def test_told_at_moves_only_with_a_steady_watch_or_a_list(sim: SimulatedCluster, pool: LookupPool) -> None:
     """``told_at`` moves only with a list, or with a watch whose lines have arrived steadily for a while."""
     async with following(sim, pool) as follower:
         told: list[float] = []
@@ -376,7 +376,7 @@ async def test_lists_that_expire_again_and_again_are_a_failure(sim: SimulatedClu
         await until(lambda: follower.kept.replaced == 2 and follower.kept.told[-1] == "answered")
 
 
-async def test_restored_backup_is_noticed_by_its_silence(
+async def test_two_silent_watches_from_a_future_version_cause_a_list(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A watch from a future version is silent; after two silent watches a new list is read."""
@@ -403,7 +403,7 @@ async def test_a_bookmark_from_before_our_version_means_a_new_list(sim: Simulate
 # --- silence -------------------------------------------------------------------------------------
 
 
-async def test_silence_once_is_another_watch_and_no_failure(
+async def test_first_silent_watch_is_repeated_without_a_list(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After one silent watch, the next one starts at once from the same version, without a list."""
@@ -415,7 +415,7 @@ async def test_silence_once_is_another_watch_and_no_failure(
         assert (sim.requests["list", "nodes"], follower.clock.slept, follower.kept.errors) == (1, [], [])
 
 
-async def test_silence_twice_is_a_new_list(
+async def test_second_silent_watch_causes_a_list(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After two silent watches in a row a new list is read."""
@@ -432,7 +432,7 @@ async def test_silence_twice_is_a_new_list(
         assert (watches[:2], follower.kept.errors) == ([0, 2], [])
 
 
-async def test_silence_after_words_does_not_count_with_the_next(
+async def test_watch_with_bookmarks_is_not_silent(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A watch on which bookmarks arrive is not silent, so it is neither replaced nor followed by a list."""
@@ -443,7 +443,7 @@ async def test_silence_after_words_does_not_count_with_the_next(
         assert asked(sim) == (1, 1)
 
 
-async def test_server_that_accepts_no_more_is_a_failure_and_no_silence(
+async def test_frozen_server_is_a_failure(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frozen server is reported when the first new connection times out, and no list is read."""
@@ -463,7 +463,7 @@ async def test_server_that_accepts_no_more_is_a_failure_and_no_silence(
         assert sim.requests["list", "nodes"] == 1
 
 
-async def test_watch_without_a_head_is_a_failure_and_no_silence(
+async def test_unanswered_watch_request_is_a_failure(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that does not answer the watch request has failed; this does not count as silence."""
@@ -478,7 +478,7 @@ async def test_watch_without_a_head_is_a_failure_and_no_silence(
 
 
 @pytest.mark.parametrize("how", ["reset", "half-line"])
-async def test_broken_stream_goes_on_where_it_was(sim: SimulatedCluster, pool: LookupPool, how: Any) -> None:
+async def test_broken_watch_continues_without_a_list(sim: SimulatedCluster, pool: LookupPool, how: Any) -> None:
     """After a broken connection the watch continues from the last version, without a list."""
     async with following(sim, pool) as follower:
         sim.nodes.add(make_node("n6"))
@@ -492,7 +492,7 @@ async def test_broken_stream_goes_on_where_it_was(sim: SimulatedCluster, pool: L
         ]
 
 
-async def test_watch_that_ends_after_an_event_goes_on_at_once(sim: SimulatedCluster, pool: LookupPool) -> None:
+async def test_ended_watch_continues_at_once(sim: SimulatedCluster, pool: LookupPool) -> None:
     """When the server ends a watch that had events, the next one starts at once."""
     async with following(sim, pool) as follower:
         sim.nodes.add(make_node("n6"))
@@ -502,7 +502,7 @@ async def test_watch_that_ends_after_an_event_goes_on_at_once(sim: SimulatedClus
         assert (follower.clock.slept, follower.kept.errors, sim.requests["list", "nodes"]) == ([], [], 1)
 
 
-async def test_line_that_is_no_event_is_skipped(
+async def test_invalid_event_line_is_skipped(
     sim: SimulatedCluster, pool: LookupPool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A garbage line between events is skipped with a warning."""
@@ -633,9 +633,7 @@ async def test_refused_list_keeps_the_store(sim: SimulatedCluster, pool: LookupP
     ],
     ids=["page", "nothing", "other kind", "no version", "cut short"],
 )
-async def test_answer_that_is_no_list_does_not_empty_the_store(
-    sim: SimulatedCluster, pool: LookupPool, body: bytes
-) -> None:
+async def test_non_list_answer_does_not_empty_the_store(sim: SimulatedCluster, pool: LookupPool, body: bytes) -> None:
     """A 200 that is not a list is a failure, not an empty list."""
     async with following(sim, pool) as follower:
         sim.garbage(2, verb="list", body=body)
@@ -717,7 +715,7 @@ async def test_failures_wait_longer_and_longer(sim: SimulatedCluster, pool: Look
         assert all(30 <= delay < 60 for delay in follower.clock.slept[6:])
 
 
-async def test_error_of_our_own_ends_the_run(sim: SimulatedCluster, pool: LookupPool) -> None:
+async def test_unexpected_error_ends_the_run(sim: SimulatedCluster, pool: LookupPool) -> None:
     """An unexpected error ends ``run``, so that the supervisor logs it."""
 
     class Broken(Kept):
@@ -731,7 +729,7 @@ async def test_error_of_our_own_ends_the_run(sim: SimulatedCluster, pool: Lookup
     await asyncio.sleep(0.01)
 
 
-async def test_nothing_is_logged_while_nothing_happens(
+async def test_bookmarks_and_events_are_not_logged(
     sim: SimulatedCluster, pool: LookupPool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Bookmarks and events are not logged."""
@@ -804,7 +802,7 @@ async def test_a_cluster_that_does_not_answer_holds_no_slot(sim: SimulatedCluste
                 await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_slots_come_back_from_whoever_is_cancelled() -> None:
+async def test_cancelled_list_frees_its_slot() -> None:
     """A cancelled list, waiting or running, leaves no slot taken."""
     slots = RelistSlots(1, patience=5)
 

@@ -116,7 +116,7 @@ async def test_name_that_does_not_exist_is_an_error(resolver: ClusterResolver) -
 
 
 @pytest.mark.parametrize("name", ["a..b", f"{'x' * 64}.test"])
-async def test_name_that_is_none_is_an_error_like_the_others(pool: LookupPool, name: str) -> None:
+async def test_invalid_name_is_an_ordinary_lookup_error(pool: LookupPool, name: str) -> None:
     """A name that Python's codec rejects gives the same kind of error."""
     with pytest.raises(socket.gaierror):
         await ClusterResolver(pool).resolve(name, 443)
@@ -178,7 +178,7 @@ async def test_late_answer_is_kept(resolver: ClusterResolver, dns: Dns, monkeypa
     assert dns.asked["api.test"] == 1
 
 
-async def test_late_failure_disturbs_nobody(
+async def test_late_lookup_failure_is_not_unhandled(
     resolver: ClusterResolver, dns: Dns, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A look-up that fails after its caller has left is not reported as an unhandled error."""
@@ -238,7 +238,7 @@ async def test_cancellation_is_not_lost_to_an_answer(resolver: ClusterResolver, 
         await caller
 
 
-async def test_close_is_an_error_for_those_who_wait_and_no_cancellation(resolver: ClusterResolver, dns: Dns) -> None:
+async def test_close_raises_an_error_in_waiting_callers(resolver: ClusterResolver, dns: Dns) -> None:
     """Closing the resolver gives waiting callers an error, not CancelledError."""
     dns.hang("api.test")
     caller = asyncio.create_task(resolver.resolve("api.test", 443))
@@ -248,7 +248,7 @@ async def test_close_is_an_error_for_those_who_wait_and_no_cancellation(resolver
         await caller
 
 
-async def test_pool_closes_without_waiting_for_what_hangs(dns: Dns) -> None:
+async def test_pool_closes_without_waiting_for_hanging_lookups(dns: Dns) -> None:
     """Closing the pool does not wait for look-ups that hang."""
     pool = LookupPool(1)
     dns.hang("api.test")

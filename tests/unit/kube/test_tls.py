@@ -131,7 +131,7 @@ ENCRYPTED = CLIENT.key_pem.replace("-----\n", "-----\nProc-Type: 4,ENCRYPTED\nDE
         (CLIENT.pem, "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----", "encrypted"),
     ],
 )
-def test_context_says_what_is_wrong_with_a_pair(certificate: str, key: str, message: str) -> None:
+def test_bad_certificate_pair_is_a_credential_error(certificate: str, key: str, message: str) -> None:
     """A bad certificate or key is a CredentialError that quotes none of it, and causes no password prompt."""
     with pytest.raises(CredentialError, match=message) as caught:
         client_context(AUTHORITY.pem.encode(), certificate.encode(), Secret(key), what="cluster x")
@@ -140,7 +140,7 @@ def test_context_says_what_is_wrong_with_a_pair(certificate: str, key: str, mess
 
 
 @pytest.mark.parametrize("ca", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
-def test_context_refuses_a_ca_that_is_none(ca: bytes) -> None:
+def test_unparsable_ca_is_an_error(ca: bytes) -> None:
     """A CA that does not parse is an error; the system's store is not used instead."""
     with pytest.raises(CredentialError, match="authority is not a PEM certificate"):
         client_context(ca)
@@ -175,7 +175,7 @@ def test_validity_reads_two_digit_years_as_1950_to_2049() -> None:
     assert validity(ssl.DER_cert_to_PEM_cert(der).encode()) == tuple(moment.timestamp() for moment in expected)
 
 
-def test_validity_takes_no_time_for_what_does_not_end() -> None:
+def test_endless_certificate_is_rejected_quickly() -> None:
     """A certificate of a megabyte without an end marker is rejected quickly."""
     began = time.perf_counter()
     assert validity(b"-----BEGIN CERTIFICATE-----" + b"\n" * 1_000_000) is None
@@ -190,7 +190,7 @@ def test_validity_is_unknown_for_anything_else() -> None:
     assert {validity(sample) for sample in samples} == {None}
 
 
-def test_secret_shows_itself_nowhere() -> None:
+def test_secret_is_masked_except_by_reveal() -> None:
     """``repr``, ``str``, format and containers show stars; only ``reveal`` returns the value."""
     secret = Secret("hunter2")
     shown = f"{secret} {secret!r} {secret:>10} {[secret]} {os.linesep} %s" % secret

@@ -110,7 +110,7 @@ def sent(network: Network, *pieces: bytes) -> None:
         network.server.write(piece)
 
 
-async def test_what_arrives_together_is_handed_over_at_once(network: Network, above: Above) -> None:
+async def test_records_that_arrive_together_are_delivered_together(network: Network, above: Above) -> None:
     """Three records that arrive together are handed over in one call."""
     sent(network, b"one ", b"two ", b"three")
     network.deliver()
@@ -157,7 +157,7 @@ async def test_end_after_a_farewell_is_an_end(network: Network, above: Above) ->
     assert above.heard[1:] == [b"all", None]
 
 
-async def test_end_without_a_farewell_is_none(network: Network, above: Above) -> None:
+async def test_end_without_close_notify_is_an_error(network: Network, above: Above) -> None:
     """Without close_notify, the end of the connection is an error: the data may have been cut off."""
     sent(network, b"some of it")
     network.deliver()
@@ -182,7 +182,7 @@ async def test_tampering_ends_the_connection(network: Network, above: Above) -> 
     assert isinstance(above.heard[2], ssl.SSLError)
 
 
-async def test_stranger_is_told_why(above: Above) -> None:
+async def test_refused_server_gets_an_alert(above: Above) -> None:
     """A refused server certificate fails the handshake with its reason, and the server gets an alert."""
     network = Network(above, Authority("other-ca"))
     with pytest.raises(ssl.SSLError, match="ALERT_UNKNOWN_CA"):
@@ -235,7 +235,7 @@ async def test_loss_before_the_handshake_is_over(above: Above) -> None:
     assert above.heard == []
 
 
-async def test_handshake_that_nobody_waits_for(above: Above) -> None:
+async def test_handshake_of_a_cancelled_caller_is_aborted(above: Above) -> None:
     """If the caller was cancelled, the connection is aborted after the handshake."""
     network = Network(above)
     network.stream.secured.cancel()
@@ -268,7 +268,7 @@ async def test_nothing_is_handed_over_after_an_abort(network: Network, above: Ab
     assert above.heard[1] < 12 * 16384
 
 
-async def test_nobody_has_to_ask_why_a_handshake_failed(above: Above) -> None:
+async def test_handshake_failure_without_a_caller_is_not_unhandled(above: Above) -> None:
     """A failed handshake whose caller is gone is not reported as an unhandled error."""
     said: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
@@ -290,7 +290,7 @@ async def test_reason_of_the_end_is_the_first_one(network: Network, above: Above
     assert "WRONG_VERSION_NUMBER" in str(above.heard[-1])
 
 
-async def test_connections_share_what_they_decrypt_into(network: Network) -> None:
+async def test_connections_share_the_decryption_buffer(network: Network) -> None:
     """All connections decrypt into the same buffer."""
     other = Network(Above())
     assert other.stream._plain is network.stream._plain

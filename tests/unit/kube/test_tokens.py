@@ -37,7 +37,7 @@ def jwt(**claims: Any) -> Secret:
         (None, None),
     ],
 )
-def test_a_life_is_what_the_claims_say(token: Secret | None, life: object) -> None:
+def test_invalid_claims_are_ignored(token: Secret | None, life: object) -> None:
     """Claims that are not dates are ignored; a token that is not a JWT has no known life."""
     assert token_life(token) == life
 

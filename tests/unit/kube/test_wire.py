@@ -96,7 +96,7 @@ def test_list_of_nothing_is_empty(kind: str, items: str) -> None:
         b'{"kind":"Status","metadata":{},"status":"Failure","code":500}',
     ],
 )
-def test_list_that_is_none_is_a_bad_answer(body: bytes) -> None:
+def test_invalid_list_is_a_bad_answer(body: bytes) -> None:
     """Garbage, a truncated list, another kind or a missing version is an error, not an empty list."""
     with pytest.raises(BadAnswer, match="/api/v1/nodes"):
         NODES.list_page(body)
@@ -212,7 +212,7 @@ def test_event_of_an_unknown_type_has_no_object() -> None:
     ],
 )
 @pytest.mark.parametrize("resource", [NODES, SLICES, SERVICES], ids=lambda resource: resource.name)
-def test_line_that_is_no_event_is_a_bad_answer(resource: Resource[Any], line: bytes) -> None:
+def test_invalid_event_is_a_bad_answer(resource: Resource[Any], line: bytes) -> None:
     """A truncated line, an empty line and other JSON are refused."""
     with pytest.raises(BadAnswer):
         resource.event(line)
@@ -246,7 +246,7 @@ def test_peek_finds_key_and_version() -> None:
 
 
 @pytest.mark.parametrize("line", [b"garbage", b"{}", event("ERROR", {"kind": "Status", "code": 410})])
-def test_peek_at_what_is_no_object_finds_nothing(line: bytes) -> None:
+def test_peek_finds_nothing_in_errors_and_garbage(line: bytes) -> None:
     """Peeking at errors and garbage finds nothing, so that they are decoded."""
     assert SLICES.peek is not None
     assert SLICES.peek(line)[1] == ""
@@ -255,7 +255,7 @@ def test_peek_at_what_is_no_object_finds_nothing(line: bytes) -> None:
 # --- Nodes ---------------------------------------------------------------------------------------
 
 
-def test_node_is_reduced_to_what_matters() -> None:
+def test_decoded_node_has_only_the_used_fields() -> None:
     """A decoded Node has the fields that the hub uses, and no others."""
     wire = make_node(
         "n1",
@@ -313,7 +313,7 @@ def service(**spec: Any) -> Any:
 
 
 @pytest.mark.parametrize(("selector", "has"), [(None, False), ({}, False), ({"a": "b"}, True)])
-def test_service_with_a_selector_is_told_apart(selector: Any, has: bool) -> None:
+def test_empty_selector_counts_as_no_selector(selector: Any, has: bool) -> None:
     """An empty selector counts as no selector."""
     assert service(selector=selector).selector is has
 
@@ -390,7 +390,7 @@ def test_missing_conditions_stay_missing() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"garbage", b"{}", b'{"metadata":{},"endpoints":[{}]}'])
-def test_slice_that_is_none_is_a_bad_answer(body: bytes) -> None:
+def test_undecodable_slice_is_a_bad_answer(body: bytes) -> None:
     """An answer to a write that does not decode is a BadAnswer."""
     with pytest.raises(BadAnswer):
         decode_slice(body)
@@ -411,7 +411,7 @@ def test_identity_of_nothing_is_a_bad_answer(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("deleting", [False, True])
-def test_a_listed_node_that_is_being_deleted_is_told_from_one_that_is_not(*, deleting: bool) -> None:
+def test_node_with_deletion_timestamp_is_being_deleted(*, deleting: bool) -> None:
     """A Node is being deleted from the moment that it has a deletionTimestamp."""
     meta = {"name": "n1", **({"deletionTimestamp": "2026-11-21T10:00:00Z"} if deleting else {})}
     body = json.dumps({"kind": "NodeList", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": meta}]})
@@ -440,23 +440,21 @@ def test_labels_of_nodes_share_their_strings() -> None:
     ],
 )
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"metadata":7}', b'{"metadata":{"name":"\xff"}}'])
-def test_an_answer_that_does_not_decode_says_what_it_should_be(
-    decode: Callable[[bytes], object], what: str, body: bytes
-) -> None:
+def test_decode_error_names_the_expected_kind(decode: Callable[[bytes], object], what: str, body: bytes) -> None:
     """The error names the expected kind and has the status 200."""
     with pytest.raises(BadAnswer, match=f"{what} that does not decode") as caught:
         decode(body)
     assert caught.value.status == 200
 
 
-def test_an_object_without_a_version_is_no_answer_to_a_write() -> None:
+def test_write_answer_without_resource_version_is_refused() -> None:
     """An answer without a resourceVersion is refused, since the next write needs it."""
     with pytest.raises(BadAnswer, match="an object without a resourceVersion") as caught:
         decode_identity(b'{"metadata":{"name":"a","uid":"u"}}')
     assert caught.value.status == 200
 
 
-def test_a_secret_shows_nothing_of_what_it_holds() -> None:
+def test_repr_and_errors_of_a_secret_show_no_data() -> None:
     """Neither the ``repr`` of a Secret nor the error of one that does not decode shows its data."""
     found = decode_secret(b'{"metadata":{"name":"a","resourceVersion":"7"},"data":{"token":"aHVudGVyMg=="}}')
     assert (found.version, found.data) == ("7", {"token": "aHVudGVyMg=="})

@@ -14,7 +14,7 @@ from hub.plugin import spec
 DOCS = (Path(__file__).parents[3] / "docs" / "plugins" / "index.md").read_text()
 
 
-def test_all_is_what_is_exported() -> None:
+def test_dunder_all_lists_every_public_name() -> None:
     """``__all__`` lists every public name, sorted, and nothing else."""
     public = {
         name

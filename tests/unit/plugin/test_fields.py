@@ -34,7 +34,7 @@ def test_durations_are_written_as_in_go(written: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "written", [15, 15.0, "15", "", "s", "-1s", "1d", "1 s", "1s ", None, True, ["1s"], "9" * 400 + "h"]
 )
-def test_anything_else_is_no_duration(written: object) -> None:
+def test_other_text_is_not_a_duration(written: object) -> None:
     """Anything else is refused, including numbers without a unit."""
     with pytest.raises(ValidationError, match="must be a duration such as 15s, 300ms or 1h30m"):
         Config.model_validate({"refresh": written})
@@ -57,7 +57,7 @@ def test_a_secret_reference_names_one_source(ref: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "ref", [{}, {"secret": "a"}, {"key": "a"}, {"env": "A", "file": "b"}, {"env": ""}, {"value": "x"}, "inline"]
 )
-def test_anything_else_is_no_reference(ref: object) -> None:
+def test_other_text_is_not_a_reference(ref: object) -> None:
     """Anything else is refused, above all an inline credential."""
     with pytest.raises(ValidationError) as raised:
         Config.model_validate({"token": ref})

@@ -122,7 +122,7 @@ def test_a_name_that_is_installed_is_refused() -> None:
     assert "provider 'node-addresses' exists: endpointslice-hub-node-addresses" in done.stderr
 
 
-def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     """Existing files are not overwritten."""
     (tmp_path / "mine").write_text("mine")
     done = CliRunner().invoke(cli, ["plugin", "new", "acme", "--directory", str(tmp_path)])

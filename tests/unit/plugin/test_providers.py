@@ -68,7 +68,7 @@ def test_every_kind_of_defect_has_its_state(run: Callable[..., str], tmp_path: P
     assert (fine["apiVersion"], fine["bringsEndpoints"], fine["distribution"]) == (1, False, "hub-fine")
 
 
-def test_verbose_says_where_a_plugin_comes_from(run: Callable[..., str], tmp_path: Path) -> None:
+def test_verbose_shows_the_plugins_origin(run: Callable[..., str], tmp_path: Path) -> None:
     """``-v`` shows distribution, module, file, state and error."""
     said = run("-v")
     fine = said.split("\nfine\n")[1].split("\n\n")[0].splitlines()

@@ -25,7 +25,7 @@ def adopting(*targets: TargetSpec) -> Adopting:
     return made
 
 
-def test_nothing_follows_before_theirs_are_known() -> None:
+def test_unlisted_slices_are_unknown() -> None:
     """Slices that have not been listed are unknown, not absent."""
     spec = build.target(adopt="old-controller")
     made = adopting(spec)
@@ -39,7 +39,7 @@ def test_a_registry_that_adopts_nothing_waits_for_nothing() -> None:
     assert adopting(build.target()).synced
 
 
-def test_what_stands_in_the_way_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_obstacle_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """An obstacle is logged when it appears, not while it lasts; findings of other kinds are not logged here."""
     spec = build.target(adopt="old-controller")
     made = adopting(spec)
@@ -82,7 +82,7 @@ async def outcome(hub: Hub) -> tuple[bool, set[str]]:
     return "delete theirs" in hub.sent, {each.reason for each in last.findings}
 
 
-async def test_what_the_source_has_let_go_of_goes_with_theirs() -> None:
+async def test_address_dropped_by_the_source_does_not_keep_their_slice() -> None:
     """An address that the source no longer has does not keep their slice; ours has all other addresses."""
     hub = hub_beside("10.0.0.0", "10.0.0.1", "10.0.0.99")
     hub.offer(build.view("eu", build.endpoints(2)))

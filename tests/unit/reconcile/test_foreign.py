@@ -114,7 +114,7 @@ def test_a_target_without_a_look_is_waited_for() -> None:
     assert [at for at, _ in world.looks] == [2 * IDLE]
 
 
-def test_the_finding_says_who_writes_them() -> None:
+def test_foreign_finding_names_slices_and_controllers() -> None:
     """The finding has the sorted names of the slices and of their controllers, also of one without a label."""
     world = World(1)
     named = [{"metadata": {"name": f"old-{number:03}", "labels": {}}} for number in range(LISTED + 5)]
@@ -129,7 +129,7 @@ def test_the_finding_says_who_writes_them() -> None:
     assert finding.objects == tuple(f"old-{number:03}" for number in range(LISTED))
 
 
-def test_without_slices_of_others_nothing_is_found() -> None:
+def test_no_foreign_slices_withdraw_the_finding() -> None:
     """A check without foreign slices reports no finding, which withdraws the last one."""
     world = World(1)
     world.answer = b'{"items":[]}'
@@ -137,7 +137,7 @@ def test_without_slices_of_others_nothing_is_found() -> None:
     assert (len(world.looks), world.found) == (1, [])
 
 
-def test_slices_that_the_target_replaces_are_told_of_elsewhere() -> None:
+def test_adopted_slices_are_not_listed_as_foreign() -> None:
     """Slices that the target adopts are not listed: endpoint-copier's by their own label, others by managed-by."""
     world = World(3)
     world.adopts = {key(1): "old-controller", key(2): "endpoint-copier"}
@@ -150,7 +150,7 @@ def test_slices_that_the_target_replaces_are_told_of_elsewhere() -> None:
     ]
 
 
-def test_a_look_that_fails_is_no_finding() -> None:
+def test_failed_check_reports_nothing() -> None:
     """After a lost connection or an unreadable answer nothing is reported, and the next check comes as usual."""
     for answer in (ClusterUnreachable("gone"), b"<html>", b'{"items":[{}]}'):
         world = World(1)

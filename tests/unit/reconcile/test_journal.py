@@ -23,7 +23,7 @@ def test_writes_of_a_while_are_one_line(caplog: pytest.LogCaptureFixture) -> Non
     ]
 
 
-def test_silence_when_nothing_was_written(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_without_writes(caplog: pytest.LogCaptureFixture) -> None:
     """Without writes, nothing is logged."""
     journal = Journal()
     journal.note(TargetKey("edge", "a"), 1)

@@ -27,7 +27,7 @@ def test_a_refused_address_is_tried_again_later() -> None:
     assert (memory.refused, reasons(memory)) == (frozenset(), [])
 
 
-def test_a_foreign_name_is_news_once() -> None:
+def test_foreign_name_is_logged_once() -> None:
     """A foreign slice's name is logged once, and stays taken."""
     memory = WriteMemory()
     assert len(memory.note(Outcome(foreign={"s-0"}), "u", 0.0)) == 1
@@ -62,7 +62,7 @@ def test_a_blocked_slice_is_a_problem_until_it_is_written() -> None:
     assert (memory.problem, reasons(memory)) == ("", [])
 
 
-def test_a_blocked_slice_that_is_no_longer_wanted_is_no_problem() -> None:
+def test_plan_without_writes_ends_a_blocked_slice() -> None:
     """A plan without writes ends the problem of a blocked slice."""
     memory = WriteMemory()
     memory.note(Outcome(blocked=[(SLICE, "not here")]), "u", 0.0)
@@ -91,7 +91,7 @@ def test_the_next_look_is_when_the_first_refusal_ends() -> None:
     assert memory.refused == {"10.0.0.1", "10.0.0.2"}
 
 
-def test_findings_name_the_first_of_what_is_refused() -> None:
+def test_finding_names_the_first_refused_slice() -> None:
     """A finding has the first refused name with the API server's message, and all names as its objects."""
     memory = WriteMemory()
     memory.note(Outcome(refused_addresses={"10.0.0.2": "never", "10.0.0.1": "no"}), "u", 0.0)
@@ -102,14 +102,14 @@ def test_findings_name_the_first_of_what_is_refused() -> None:
     ]
 
 
-def test_a_refusal_is_news_when_its_message_is_new() -> None:
+def test_refusal_is_logged_once_per_message() -> None:
     """A refusal with the same message is not logged again."""
     memory = WriteMemory()
     said = [memory.note(Outcome(blocked=[(SLICE, why)]), "u", 0.0) for why in ("no", "no", "never")]
     assert said == [["slice s-0 is refused: no"], [], ["slice s-0 is refused: never"]]
 
 
-def test_deleting_what_was_refused_ends_the_problem() -> None:
+def test_delete_ends_the_problem_of_a_blocked_slice() -> None:
     """A successful delete ends the problem of a blocked slice, as any other write does."""
     memory = WriteMemory()
     memory.note(Outcome(blocked=[(SLICE, "not here")]), "u", 0.0)

@@ -186,7 +186,7 @@ async def test_a_previous_owners_slice_is_relabelled_whatever_its_lease(hub: Hub
     assert hub.slices.of(KEY)["s-0"].labels[LABEL_OWNER] == "default"
 
 
-async def test_another_leases_slice_is_not_touched(hub: Hub) -> None:
+async def test_slice_of_another_lease_is_not_touched(hub: Hub) -> None:
     """A slice of another Lease causes OwnerConflict and stays; our endpoints go into another slice."""
     theirs = ours(lease="hub/two")
     hub.observe(theirs)
@@ -200,7 +200,7 @@ async def test_another_leases_slice_is_not_touched(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("hub", [frozenset({KEY})], indirect=True)
-async def test_another_leases_slice_is_taken_over_where_told(hub: Hub) -> None:
+async def test_slice_of_another_lease_is_taken_over_with_the_flag(hub: Hub) -> None:
     """With --take-over the slice is relabelled by one write, and its endpoints are published all the time."""
     hub.observe(ours(lease="hub/two"))
     for _ in range(2):
@@ -212,7 +212,7 @@ async def test_another_leases_slice_is_taken_over_where_told(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("hub", [frozenset({TargetKey("edge", "another")})], indirect=True)
-async def test_what_is_taken_over_is_named(hub: Hub) -> None:
+async def test_take_over_applies_only_to_the_named_service(hub: Hub) -> None:
     """--take-over of another Service does not take over this one."""
     theirs = ours(lease="hub/two")
     hub.observe(theirs)
@@ -257,7 +257,7 @@ async def test_commands_that_are_shown_find_the_approvals_of_this_hub(hub: Hub) 
     assert held.approve == f"hub approve registry {held.hash} --owner x"
 
 
-async def test_a_cluster_that_goes_with_others_is_parked_without_end(hub: Hub) -> None:
+async def test_withheld_clusters_keep_their_slices(hub: Hub) -> None:
     """Slices of withheld clusters stay, while the endpoints that the registry adds are published."""
     gone = [
         ours(f"{cluster}-0", cluster=cluster, endpoints=build.endpoints(5, start))
@@ -274,7 +274,7 @@ async def test_a_cluster_that_goes_with_others_is_parked_without_end(hub: Hub) -
     assert [each.reason for each in last.findings] == ["RegistryRemovalWithheld"]
 
 
-async def test_slices_of_another_lease_are_none_that_go(hub: Hub) -> None:
+async def test_slices_of_another_lease_are_not_removed(hub: Hub) -> None:
     """Slices of another Lease are not removed and do not count for a mass removal."""
     hub.registry = hub.registry_of()
     hub.observe(ours(), *(msgspec.structs.replace(each, annotations={ANNOTATION_LEASE: "x"}) for each in others(3)))
@@ -294,7 +294,7 @@ async def test_a_written_slice_carries_the_clusters_uid(hub: Hub) -> None:
     assert hub.slices.of(KEY)["s-0"].annotations == {ANNOTATION_LEASE: LEASE, ANNOTATION_CLUSTER_UID: "uid-1"}
 
 
-async def test_an_orphan_goes_after_the_grace(hub: Hub) -> None:
+async def test_orphaned_slices_are_deleted_after_the_grace(hub: Hub) -> None:
     """Slices of a Service that is not in the registry are deleted after the grace, then it is forgotten."""
     hub.registry = hub.registry_of(clusters=hub.registry.clusters)
     hub.observe(ours())
@@ -321,7 +321,7 @@ async def test_an_orphan_that_returns_in_time_stays(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("how", ["broken", "paused"])
-async def test_an_orphans_grace_starts_anew_also_where_its_entry_was_not_acted_upon(hub: Hub, how: str) -> None:
+async def test_grace_restarts_with_a_broken_or_paused_entry(hub: Hub, how: str) -> None:
     """The grace also starts from the beginning if the entry that came back is broken or paused."""
     full, gone = hub.registry, hub.registry_of(clusters=hub.registry.clusters)
     back = msgspec.structs.replace(gone, broken_targets={KEY: "no such key"}) if how == "broken" else full
@@ -335,7 +335,7 @@ async def test_an_orphans_grace_starts_anew_also_where_its_entry_was_not_acted_u
     assert hub.sent == []
 
 
-async def test_a_source_that_is_none_any_more_goes_after_the_grace(hub: Hub) -> None:
+async def test_dropped_source_is_deleted_after_the_grace(hub: Hub) -> None:
     """Slices of a dropped source are not written during the grace, and deleted after it."""
     hub.observe(ours(), ours("s-1", cluster="us", endpoints=build.endpoints(1, 7)))
     assert await hub.reconciler.reconcile(KEY) == pytest.approx(60.0, abs=0.1)
@@ -408,7 +408,7 @@ async def test_a_rename_with_a_slip_in_it_removes_nothing(hub: Hub, line: str) -
 
 
 @pytest.mark.parametrize("line", ["formerly: eu", "formely: [eu]"])
-async def test_who_mends_a_rename_wrongly_has_the_grace(hub: Hub, line: str) -> None:
+async def test_grace_starts_when_the_renamed_entry_is_valid(hub: Hub, line: str) -> None:
     """The grace begins when the entry is valid again, not while it is broken."""
     hub.observe(ours())
     hub.registry = renamed(line)
@@ -426,7 +426,7 @@ async def test_who_mends_a_rename_wrongly_has_the_grace(hub: Hub, line: str) -> 
     assert hub.sent == ["update s-0"]
 
 
-async def test_what_waits_for_a_broken_entry_is_said(hub: Hub) -> None:
+async def test_finding_names_broken_entries_that_keep_slices(hub: Hub) -> None:
     """The finding names the broken entries that keep slices of an unknown cluster from being removed."""
     hub.observe(ours())
     hub.registry = renamed("formely: [eu]")
@@ -438,7 +438,7 @@ async def test_what_waits_for_a_broken_entry_is_said(hub: Hub) -> None:
     assert last.findings[0].message == said
 
 
-async def test_a_name_that_no_mended_entry_had_goes_after_the_grace(hub: Hub) -> None:
+async def test_grace_of_an_unknown_cluster_waits_for_broken_entries(hub: Hub) -> None:
     """The grace of an unknown cluster begins when no entry is broken; that of a known one does not wait."""
     known, unknown = build.endpoints(1, 7), build.endpoints(1, 8)
     hub.observe(ours(), ours("s-1", cluster="us", endpoints=known), ours("s-2", cluster="asia", endpoints=unknown))
@@ -491,7 +491,7 @@ async def test_a_source_that_comes_back_begins_with_nothing(hub: Hub, how: str) 
 
 
 @pytest.mark.parametrize("how", ["paused", "broken", "frozen"])
-async def test_the_time_in_which_nobody_looks_is_none_that_an_answer_stood(hub: Hub, how: str) -> None:
+async def test_paused_time_does_not_count_for_a_withheld_removal(hub: Hub, how: str) -> None:
     """Time in which a target is paused, broken or frozen does not count for a withheld removal."""
     few = build.view("eu", build.endpoints(3), nodes=["n0", "n1", "n2"])
     hub.offer(build.view("eu", build.endpoints(10)))
@@ -542,7 +542,7 @@ async def test_a_write_without_an_answer_is_a_problem_that_can_be_shown(hub: Hub
     assert hub.reconciler.problem(KEY) == ""
 
 
-async def test_a_slice_that_somebody_keeps_editing_is_set_back_less_and_less_often(hub: Hub) -> None:
+async def test_contended_slice_is_repaired_with_backoff(hub: Hub) -> None:
     """A slice that another client keeps editing is repaired at once, then after 1 s, then after 2 s."""
     await hub.reconciler.reconcile(KEY)
     (name,) = hub.published()
@@ -585,20 +585,20 @@ async def test_endpoints_that_exchange_their_ports_are_in_both_slices_until_the_
     assert published == [(RECHECK, [1, 1]), (None, [1, 1]), (RECHECK, [1, 2]), (RECHECK, [1, 1])]
 
 
-def test_what_a_source_finds_is_said_of_the_target(hub: Hub) -> None:
+def test_source_findings_are_findings_of_its_targets(hub: Hub) -> None:
     """Findings of a source, such as a node without an address, are findings of each target that uses it."""
     finding = Finding("NodeUnresolved", "eu: address not known of n2", ("n2",))
     hub.units["eu"].findings = (finding,)
     assert finding in hub.reconciler.decide(KEY).findings
 
 
-def test_a_note_is_news_once(hub: Hub) -> None:
+def test_attaching_equal_findings_reports_no_change(hub: Hub) -> None:
     """Attaching findings reports a change only if they differ from the attached ones."""
     findings = (Finding("ForeignEndpoints", "x"),)
     assert [hub.reconciler.annotate(KEY, each) for each in (findings, findings, (), ())] == [True, False, True, False]
 
 
-def test_a_note_goes_with_its_target(hub: Hub) -> None:
+def test_attached_findings_are_forgotten_with_the_target(hub: Hub) -> None:
     """Attached findings are forgotten with their target, and can be attached again."""
     findings = (Finding("ForeignEndpoints", "x"),)
     hub.reconciler.annotate(KEY, findings)

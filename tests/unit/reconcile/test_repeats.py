@@ -37,14 +37,14 @@ def test_repairs_wait_longer_and_longer() -> None:
     assert delays(Repeats(), ONE, 10) == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_another_content_never_waits() -> None:
+def test_write_with_new_content_never_waits() -> None:
     """A write with new content is done at once, even if the slice is contended."""
     repeats = Repeats()
     delays(repeats, ONE, 5)
     assert repeats.allow(Plan(updates=(OTHER,)), 1008.0).plan.updates == (OTHER,)
 
 
-def test_what_others_annotate_makes_no_difference() -> None:
+def test_foreign_annotation_does_not_change_the_content() -> None:
     """A slice with an added annotation of another tool still counts as the same content."""
     repeats = Repeats()
     delays(repeats, ONE, 5)
@@ -68,7 +68,7 @@ def test_deleting_again_is_a_repetition() -> None:
     assert repeats.allow(Plan(deletes=(ONE,)), 2.0).plan.deletes == (ONE,)
 
 
-def test_one_contended_slice_holds_up_no_other() -> None:
+def test_contended_slice_does_not_delay_others() -> None:
     """Only the repeated write waits; the other slices of the plan are written."""
     repeats = Repeats()
     delays(repeats, ONE, 5)

@@ -69,7 +69,7 @@ class Cancelled:
         return None
 
 
-async def test_a_cancellation_that_is_not_the_workers_ends_neither_it_nor_its_target(
+async def test_foreign_cancellation_restarts_the_worker(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """When a future that a pass awaits is cancelled, the worker is restarted and the target is tried again."""
@@ -122,7 +122,7 @@ def seconds_until_tried_again(error: HubError, every: float) -> float:
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(30, 30), (1e9, LONGEST_RETRY_AFTER)])
-def test_the_hub_cluster_is_not_written_to_before_it_wants_to(asked: float, waited: float) -> None:
+def test_retry_after_delays_writes(asked: float, waited: float) -> None:
     """Retry-After is respected even if the target changes, up to a maximum."""
     found = seconds_until_tried_again(TooManyRequests(429, retry_after=asked), every=20)
     assert found == pytest.approx(waited, abs=0.002)

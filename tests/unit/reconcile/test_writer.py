@@ -97,14 +97,14 @@ async def test_an_endpoint_stays_until_it_is_where_its_new_ports_are(answer: Api
     assert outcome.done == []
 
 
-async def test_a_name_somebody_else_has_is_foreign() -> None:
+async def test_existing_name_of_another_owner_is_foreign() -> None:
     """After AlreadyExists, a name is foreign if the existing slice is not ours."""
     api = Api(AlreadyExists(409), found=build.slice("s-0", labels={LABEL_OWNER: "other"}))
     outcome = await Writer(api, Free()).apply(Plan(creates=(A,)))
     assert (outcome.foreign, outcome.again) == ({"s-0"}, True)
 
 
-async def test_our_own_slice_of_that_name_is_just_read_again() -> None:
+async def test_existing_name_of_our_own_is_reread() -> None:
     """After AlreadyExists, our own slice is read again: the answer to its create was lost."""
     outcome = await Writer(Api(AlreadyExists(409), found=A), Free()).apply(Plan(creates=(A,)))
     assert (outcome.foreign, outcome.again) == (set(), True)
@@ -192,7 +192,7 @@ async def test_a_stopped_writer_starts_nothing() -> None:
     assert api.calls == []
 
 
-async def test_requests_are_counted_by_what_became_of_them() -> None:
+async def test_requests_are_counted_by_operation_and_outcome() -> None:
     """Successful and failed requests are counted by operation."""
     writer = Writer(Api(None, Conflict(409), None), Free())
     await writer.apply(Plan((A,), (B,), ()))
@@ -229,13 +229,13 @@ async def test_a_refusal_ends_nothing_that_is_not_a_deletion() -> None:
 @pytest.mark.parametrize(
     "error", [Forbidden(403, "Forbidden", "quota"), ApiError(500, "x", "unable to create new content")]
 )
-async def test_only_a_namespace_that_ends_is_a_missing_namespace(error: ApiError) -> None:
+async def test_only_a_terminating_namespace_is_missing(error: ApiError) -> None:
     """Another 403, or the same words with another status, is a failure and not a missing namespace."""
     outcome = await Writer(Api(error), Free()).apply(FULL)
     assert (outcome.missing_namespace, outcome.failure) == (False, error)
 
 
-async def test_an_update_that_finds_nothing_is_planned_anew() -> None:
+async def test_update_of_a_deleted_slice_is_planned_again() -> None:
     """An update of a deleted slice asks for a new plan; the namespace is not missing."""
     api = Api(None, NotFound(404))
     outcome = await Writer(api, Free()).apply(FULL)

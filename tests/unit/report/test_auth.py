@@ -84,7 +84,7 @@ def test_a_token_comes_as_bearer_or_as_a_browsers_password(header: str, token: s
 
 
 @pytest.mark.parametrize("header", ["Bearer \udc80", "Bearer g\xf6\xf6d", "Basic \udcff"])
-async def test_bytes_that_are_no_text_are_no_token(header: str) -> None:
+async def test_non_utf8_token_is_refused(header: str) -> None:
     """Bytes that are not UTF-8, which aiohttp passes on as surrogates, make a refusal and no error in the log."""
     api = Api()
 
@@ -94,7 +94,7 @@ async def test_bytes_that_are_no_text_are_no_token(header: str) -> None:
     assert not api.asked
 
 
-async def test_who_is_known_and_may_is_let_in() -> None:
+async def test_authorized_account_is_admitted() -> None:
     """The SubjectAccessReview contains everything that the TokenReview returned about the account."""
     api = Api()
     await Reviews(api, ManualClock(100.0)).check("Bearer good", "/metrics")
@@ -112,13 +112,13 @@ async def test_who_is_known_and_may_is_let_in() -> None:
         ("Bearer good", "/api/v1/status", Unauthorized),
     ],
 )
-async def test_everybody_else_is_refused(header: str, path: str, error: type[HubError]) -> None:
+async def test_callers_without_token_or_permission_are_refused(header: str, path: str, error: type[HubError]) -> None:
     """Callers are refused without a token, with an unknown one, and without the right to the path."""
     with pytest.raises(error):
         await Reviews(Api(), ManualClock(100.0)).check(header, path)
 
 
-async def test_what_kubernetes_grants_to_everybody_is_not_enough() -> None:
+async def test_default_kubernetes_permissions_are_not_enough() -> None:
     """Kubernetes allows every account to get ``/api/*``, so the hub requires a right with its own prefix."""
     api = Api()
     for path, right in (("/", "/endpointslice-hub/"), ("/api/v1/status", "/endpointslice-hub/api/v1/status")):
@@ -164,7 +164,7 @@ async def test_an_answer_counts_for_a_minute_and_a_refusal_for_ten_seconds() -> 
         assert len(api.asked) == questions
 
 
-async def test_a_refusal_keeps_nothing_of_whoever_was_refused() -> None:
+async def test_cached_refusal_holds_no_exception() -> None:
     """The cache holds no exceptions, whose tracebacks would keep the callers' frames with their tokens."""
 
     class Caller:
@@ -185,7 +185,7 @@ async def test_a_refusal_keeps_nothing_of_whoever_was_refused() -> None:
     assert len(callers) == 0
 
 
-async def test_who_calls_is_asked_once_whatever_is_read() -> None:
+async def test_token_is_reviewed_once() -> None:
     """A token, valid or not, is reviewed once, and a right once for each path."""
     api = Api()
     reviews = Reviews(api, ManualClock(100.0))
@@ -199,7 +199,7 @@ async def test_who_calls_is_asked_once_whatever_is_read() -> None:
     assert (asked.count(TOKEN_REVIEWS), asked.count(ACCESS_REVIEWS)) == (2, 3)
 
 
-async def test_an_answer_whose_time_is_over_is_forgotten() -> None:
+async def test_expired_answer_is_removed() -> None:
     """An expired answer is removed when the next one is added."""
     clock = ManualClock(100.0)
     reviews = Reviews(Api(), clock)
@@ -254,7 +254,7 @@ async def test_callers_with_one_token_are_asked_about_once() -> None:
     assert [path for path, _ in api.asked] == [TOKEN_REVIEWS, ACCESS_REVIEWS]
 
 
-async def test_strangers_do_not_make_it_forget_who_may() -> None:
+async def test_full_cache_drops_refusals_first() -> None:
     """A full cache drops refusals before permissions."""
     api = Api()
     reviews = Reviews(api, ManualClock(100.0))
@@ -269,7 +269,7 @@ async def test_strangers_do_not_make_it_forget_who_may() -> None:
     assert not api.asked
 
 
-async def test_who_may_is_forgotten_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_cache_drops_the_oldest_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth permission in a cache of four displaces only the oldest."""
     monkeypatch.setattr(auth, "LIMIT", 4)
     answers: auth._Answers[int, str] = auth._Answers(ManualClock(100.0))
@@ -318,7 +318,7 @@ async def test_the_listener_asks_before_it_tells(tmp_path: Path, monkeypatch: py
         assert "10.0.0.1" not in text
 
 
-async def test_who_cannot_be_found_out_in_time_may_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_review_gets_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller whose review takes too long gets 503."""
     api = Slow()
     monkeypatch.setattr("hub.report.web.Reviews", lambda _, clock: Reviews(api, clock))

@@ -169,7 +169,7 @@ def test_nodes_are_counted_again_when_the_view_changes() -> None:
     assert rows(made, "_clusters", CLUSTER_NODES) == {}
 
 
-def test_a_replica_that_ceased_to_lead_says_nothing_of_passes() -> None:
+def test_only_the_leader_reports_passes() -> None:
     """Results of its own passes may be outdated, so only the leader reports them."""
     made = collector({EU: Source({ALL: view(a="unknown")})}, {EU: (ALL,)}, eu=cluster())
     findings = (Finding("PanicMode", "x"), Finding("PanicMode", "y"))
@@ -193,7 +193,7 @@ def test_last_success_is_the_last_complete_answer() -> None:
     }
 
 
-def test_of_sources_with_the_same_labels_the_worst_counts() -> None:
+def test_sources_with_the_same_labels_report_the_worst() -> None:
     """Two configurations of one provider for one cluster are merged into one series."""
     other = SourceKey("eu", ProviderRef("acme", '{"lan":2}'))
     sources = {EU: Source({}, scope="dc-1"), other: Source({}, failing_since=WALL - 30, scope="dc-1")}

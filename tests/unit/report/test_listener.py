@@ -110,7 +110,7 @@ async def test_a_reader_that_is_dead_is_cut_off(port: int, monkeypatch: pytest.M
                     await said_until_cut_off(dead)
 
 
-async def test_the_silent_lock_nobody_out(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oldest_silent_connection_is_closed_at_the_limit(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limit the oldest connection without a complete request is closed, so that a new request is answered."""
     monkeypatch.setattr("hub.report.listener.AT_ONCE", 1)
     async with listening(BindAddress("127.0.0.1", port), reply, flag="--x", what="x"):
@@ -122,7 +122,9 @@ async def test_the_silent_lock_nobody_out(port: int, monkeypatch: pytest.MonkeyP
         writer.close()
 
 
-async def test_who_has_asked_is_answered_before_others_come(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_connection_is_refused_while_all_requests_are_served(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A new connection beyond the limit is refused while all others have sent their request."""
     monkeypatch.setattr("hub.report.listener.AT_ONCE", 1)
     asked, may = asyncio.Event(), asyncio.Event()

@@ -80,7 +80,7 @@ def test_latency_survives_a_failed_pass() -> None:
     assert latency.oldest(99.0) == 0.0
 
 
-def test_latency_of_a_change_during_a_pass_is_the_next_ones() -> None:
+def test_change_during_a_pass_counts_with_the_next_write() -> None:
     """A change that arrives during a pass is counted with the next write."""
     latency = Latency()
     latency.arrived(KEY, 10.0)
@@ -152,7 +152,7 @@ BAD_NAMES = [
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_measure_refuses_names_that_are_none(name: str) -> None:
+def test_measure_refuses_invalid_names(name: str) -> None:
     """A provider's measure must have a valid name that the hub itself does not use."""
     for hub in (ProviderHub("acme", clock=SystemClock()), LocalHub()):
         with pytest.raises(TerminalProviderError, match="not a valid name of a measure"):

@@ -179,7 +179,7 @@ def test_a_service_is_read_without_colours(service: Service, words: str) -> None
     assert f"{sign.symbol} {sign.words}" == words
 
 
-def test_what_waits_for_somebody_comes_with_its_command() -> None:
+def test_withheld_removals_are_listed_with_their_commands() -> None:
     """Withheld removals have their approval commands, problems their texts; the worst comes first."""
     registry = RegistryState(
         RegistryWithheld("R", "h", ("cluster a",), 1, 2, "much", "hub approve registry h"), "bad", ("e",)
@@ -202,7 +202,7 @@ def test_what_waits_for_somebody_comes_with_its_command() -> None:
 WRONG = "its kube-system Namespace has UID 2, or: hub approve evil, that of this name's cluster was 1: correct it"
 
 
-def test_clusters_that_wait_for_somebody_are_among_what_does() -> None:
+def test_clusters_that_need_an_operator_are_listed() -> None:
     """Clusters that need an operator are listed with their approval commands; those that may recover alone are not."""
     clusters = (
         Cluster("a", state="Ready"),
@@ -227,7 +227,7 @@ def test_clusters_that_wait_for_somebody_are_among_what_does() -> None:
     assert "<code>hub approve cluster/d abc -n x</code>" in needed
 
 
-async def test_the_approval_of_a_rebuilt_cluster_is_found_in_what_is_said_of_it(watched: Watched) -> None:
+async def test_approval_command_is_found_in_the_identity_error(watched: Watched) -> None:
     """The page finds the command in the error text of the identity check."""
     doubt = watched.hub.identities.check("eu", "another")
     assert doubt is not None
@@ -236,7 +236,7 @@ async def test_the_approval_of_a_rebuilt_cluster_is_found_in_what_is_said_of_it(
     assert "hub approve" not in needed.text
 
 
-def test_what_is_worst_is_among_those_that_are_shown() -> None:
+def test_worst_entry_is_always_shown() -> None:
     """The worst entry is among those shown, however many removals are withheld."""
     services = [Service(f"a/s{number:03}", withheld=(HELD,)) for number in range(60)]
     status = Status(services=(*services, Service("a/z", problem="403")))
@@ -298,7 +298,7 @@ def told(sent: bytes) -> tuple[str, Any]:
     return name, json.loads(data)
 
 
-def test_an_event_has_what_changed_and_nothing_else() -> None:
+def test_event_has_only_changes() -> None:
     """An event has the changed rows, the removed rows, and the names of outdated pages."""
     old = Status(clusters=(Cluster("eu"), Cluster("us")), services=(Service("a/b"), Service("a/c")))
     new = Status(clusters=(Cluster("eu", error="x"), Cluster("us")), services=(Service("a/c"), Service("a/d")))
@@ -309,14 +309,14 @@ def test_an_event_has_what_changed_and_nothing_else() -> None:
     assert (data["clusters"], data["html"]["cluster:eu"].startswith("<tr")) == (["eu"], True)
 
 
-def test_who_leads_and_what_waits_change_on_open_pages() -> None:
+def test_role_and_problems_update_on_open_pages() -> None:
     """The replica's role and the list of problems are updated separately."""
     old, new = Status(Replica(role="standby")), Status(Replica(role="leader"), RegistryState(rejected="x"))
     _, data = told(event(Moment("1", old), Moment("2", new), set()))
     assert sorted(data["html"]) == ["attention", "replica"]
 
 
-def test_where_everything_changed_pages_are_read_anew() -> None:
+def test_too_many_changed_rows_reload_the_page() -> None:
     """If too many rows changed, the event makes pages reload instead of having megabytes."""
     many = tuple(Service(f"a/s{number}") for number in range(page.MANY + 1))
     assert told(event(Moment("1", Status()), Moment("2", Status(services=many)), set())) == ("reload", {"version": "2"})
@@ -324,7 +324,7 @@ def test_where_everything_changed_pages_are_read_anew() -> None:
     assert told(event(Moment("1", Status()), Moment("1", Status()), touched))[1]["touched"] is None
 
 
-async def test_the_page_of_a_cluster_is_told_what_is_decided_elsewhere(
+async def test_changed_node_updates_its_cluster_page_on_a_standby(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a standby, a changed node updates the page of its cluster and no other page."""
@@ -368,7 +368,7 @@ class Script:
         await asyncio.sleep(0)
 
 
-async def test_nothing_runs_while_nobody_reads_and_one_look_is_for_all() -> None:
+async def test_changes_are_polled_only_while_pages_are_open() -> None:
     """Looking for changes begins with the first reader, ends after the last, and is shared by all readers."""
     script = Script()
     live = Broadcaster(script.look, script.sleep)
@@ -434,7 +434,7 @@ async def read(answer: aiohttp.ClientResponse, name: str) -> Any:
                 return json.loads((await answer.content.readline()).decode().removeprefix("data: "))
 
 
-async def test_two_hundred_open_pages_are_all_told(watched: Watched) -> None:
+async def test_two_hundred_open_pages_get_the_new_row(watched: Watched) -> None:
     """After a node is deleted, every open page gets the Service's new row, and no page delays the hub's shutdown."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -482,7 +482,7 @@ async def test_a_dead_browser_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> Non
     await runner.cleanup()
 
 
-async def test_too_many_open_pages_are_told_to_come_back(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_excess_pages_get_503_with_retry_after(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """Excess pages get 503 with Retry-After; a page that closes makes room."""
     monkeypatch.setattr(stream, "READERS", 1)
     async with watched.session.get(f"{watched.url}/events") as first:

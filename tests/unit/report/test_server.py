@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[3]
 # --- where ---------------------------------------------------------------------------------------------
 
 
-def test_nothing_heavy_is_imported_before_somebody_knocks() -> None:
+def test_heavy_libraries_are_imported_at_the_first_connection() -> None:
     """A hub without connections does not load aiohttp, jinja2 and prometheus_client."""
     code = (
         "import sys, hub.cli.run, hub.app.hub, hub.report.server\n"
@@ -47,7 +47,7 @@ def test_nothing_heavy_is_imported_before_somebody_knocks() -> None:
 
 
 @pytest.mark.parametrize("host", [None, "0.0.0.0", "10.0.0.1", "::", "hub.example.com"])
-def test_beyond_loopback_somebody_must_be_asked_or_it_must_be_said_that_nobody_is(host: str | None) -> None:
+def test_address_beyond_loopback_needs_an_explicit_choice(host: str | None) -> None:
     """An address beyond loopback needs an explicit choice about authentication."""
     with pytest.raises(UsageError, match="--listen-authenticate"):
         Listen(Where(host)).check()
@@ -56,7 +56,7 @@ def test_beyond_loopback_somebody_must_be_asked_or_it_must_be_said_that_nobody_i
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
-def test_on_loopback_nobody_need_be_asked(host: str) -> None:
+def test_loopback_needs_no_authentication(host: str) -> None:
     """Loopback needs no authentication, since local users could read the hub's files anyway."""
     Listen(Where(host)).check()
 
@@ -75,9 +75,7 @@ def test_a_host_that_could_never_be_asked_for_is_refused(name: str) -> None:
     Listen(Where(), allowed_hosts=ALLOWED).check()
 
 
-async def test_an_address_in_use_is_an_error_where_somebody_asked_for_it(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_explicit_address_in_use_is_an_error(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """If the default address is in use, the hub runs without the page; an explicit address is an error."""
     where = Where(*watched.place)
     with pytest.raises(UsageError, match=r"--listen .*: address already in use; give another HOST:PORT"):
@@ -124,7 +122,7 @@ async def test_every_answer_has_the_same_armour(watched: Watched) -> None:
 WHO_HAS_IT_ALREADY_IS_TO = ["/", "/api/v1/status", "/openapi.json", "/static/page.css"]
 
 
-async def test_who_has_it_already_is_told_so(watched: Watched) -> None:
+async def test_matching_etag_gets_304(watched: Watched) -> None:
     """A request with a matching If-None-Match gets 304 without a body."""
     for path in WHO_HAS_IT_ALREADY_IS_TO:
         status, text, headers = await watched.get(path)
@@ -153,7 +151,7 @@ async def test_the_head_of_an_answer_can_be_asked_for(watched: Watched) -> None:
 NOTHING_CAN_BE_CHANGED = ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"]
 
 
-async def test_nothing_can_be_changed(watched: Watched) -> None:
+async def test_other_methods_get_405(watched: Watched) -> None:
     """Other methods get 405 on every path."""
     for method in NOTHING_CAN_BE_CHANGED:
         for path in ("/", "/api/v1/status", "/nosuch"):
@@ -204,7 +202,7 @@ async def test_path_tricks_lead_nowhere(watched: Watched) -> None:
 A_NUMBER_THAT_IS_NONE_IS = ["offset=x", "offset=-1", "limit=1e9", "offset=٣", "limit=99999999"]
 
 
-async def test_a_number_that_is_none_is_a_bad_request(watched: Watched) -> None:
+async def test_invalid_number_in_the_query_is_400(watched: Watched) -> None:
     """An invalid number in the query gets 400."""
     for query in A_NUMBER_THAT_IS_NONE_IS:
         assert (await watched.get(f"/api/v1/services/edge/payments?{query}"))[0] == 400
@@ -233,9 +231,7 @@ A_MALFORMED_REQUEST_IS_R = [
 ]
 
 
-async def test_a_malformed_request_is_refused_and_hurts_nobody(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_malformed_request_affects_no_other(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """A malformed request gets 400, does not affect the next request, and logs no error."""
     for sent in A_MALFORMED_REQUEST_IS_R:
         head, body = await raw(watched, sent)
@@ -271,7 +267,9 @@ async def test_a_crowd_is_refused_and_the_next_one_is_served(tmp_path: Path, mon
         assert (await watched.get("/api/v1/status"))[0] == 200
 
 
-async def test_nothing_is_made_for_those_who_hung_up(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_for_disconnected_callers_are_not_computed(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Answers whose callers have disconnected are not computed, except those that have begun."""
     may, made = threading.Event(), []
 
@@ -300,7 +298,7 @@ async def test_nothing_is_made_for_those_who_hung_up(watched: Watched, monkeypat
     assert len(made) == AT_ONCE
 
 
-async def test_an_answer_is_made_while_one_of_those_who_asked_waits(watched: Watched) -> None:
+async def test_computation_continues_while_one_caller_waits(watched: Watched) -> None:
     """A computation continues while one of its callers waits; after all have gone, the next caller starts a new one."""
     site, may, made = Site(watched.hub), asyncio.Event(), []
 
@@ -445,7 +443,7 @@ async def test_a_service_has_the_decisions_behind_each_address(watched: Watched)
     )
 
 
-async def test_a_subject_that_can_be_none_is_a_bad_request(watched: Watched) -> None:
+async def test_impossible_subject_is_400(watched: Watched) -> None:
     """A subject that no object can have gets 400."""
     for subject in ("", "../x", "a/b/c", "%00", "x" * 300, "<b>"):
         assert (await watched.get("/api/v1/why", params={"subject": subject}))[0] == 400
@@ -473,7 +471,7 @@ async def test_the_description_of_the_api_is_served_and_current(watched: Watched
     assert (ROOT / "docs" / "reference" / "openapi.json").read_bytes() == document()
 
 
-def test_a_checks_verdict_is_described_as_it_is_said() -> None:
+def test_check_verdict_says_only_whether_it_is_probed() -> None:
     """The verdict of a check says only whether it is probed."""
     verdict = json.loads(document())["components"]["schemas"]["Checked"]["properties"]["verdict"]
     assert verdict["enum"] == [NOT_PROBED, PROBED]

@@ -58,7 +58,7 @@ def test_a_service_is_described_by_its_endpoints_conditions() -> None:
     )
 
 
-async def test_what_did_not_change_is_the_same_object_again(watched: Watched) -> None:
+async def test_unchanged_state_is_the_same_object(watched: Watched) -> None:
     """Unchanged parts of a snapshot are the same objects, which makes comparing cheap."""
     snapshots = Snapshots(watched.hub)
     first = snapshots.take()
@@ -68,7 +68,7 @@ async def test_what_did_not_change_is_the_same_object_again(watched: Watched) ->
     assert snapshots.take() != first
 
 
-async def test_what_other_replicas_follow_is_theirs_to_know(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clusters_of_other_replicas_are_not_unknown(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """With shards, a cluster that only other replicas follow has no state here, and is not reported as unknown."""
     hub = watched.hub
     hub.fleet.update(replace(hub.registry, targets={}, clusters={}))
@@ -79,7 +79,7 @@ async def test_what_other_replicas_follow_is_theirs_to_know(watched: Watched, mo
     assert Snapshots(hub).take().clusters == (Cluster("eu"),)
 
 
-async def test_who_does_not_write_has_no_trouble_writing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_former_writer_does_not_report_old_errors(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica that no longer writes does not report its old write errors."""
     watched.here.refuse(500, verb="update", resource="endpointslices")
     watched.remote.nodes.delete("n3")
@@ -169,7 +169,7 @@ def test_an_explanation_by_address_is_the_one_of_hub_why() -> None:
     assert [step.why for step in detail.steps] == [step.why for step in explain_service(KEY, everything)]
 
 
-def test_those_that_need_somebody_come_first() -> None:
+def test_addresses_that_need_attention_come_first() -> None:
     """Addresses that need attention come first, across all parts of the list."""
     endpoints = [
         build.endpoint("10.0.0.1"),

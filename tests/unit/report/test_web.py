@@ -42,7 +42,7 @@ async def serving(monkeypatch: pytest.MonkeyPatch, size: int) -> AsyncIterator[t
 
 
 @pytest.mark.parametrize("size", [48 << 10, 4 << 20])
-async def test_who_does_not_read_his_answer_is_cut_off(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_that_does_not_read_is_disconnected(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that does not read is disconnected, even if the answer fits into the transport's buffer."""
     monkeypatch.setattr(web, "PATIENCE", 0.1)
     monkeypatch.setattr(web, "IDLE", 0.1)

@@ -34,7 +34,7 @@ def _as_before() -> Iterator[None]:
     assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
 
 
-async def test_nothing_is_collected_until_everything_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_collected_during_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """No collection runs during the start; objects that exist at its end are frozen, later ones are not."""
     monkeypatch.setattr(collector, "LOOK", 0.01)
     known = False
@@ -60,7 +60,9 @@ async def test_a_start_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("long", "dead"), [(0.0, 0), (60.0, 1)])
-async def test_what_a_long_collection_left_is_left_out(monkeypatch: pytest.MonkeyPatch, long: float, dead: int) -> None:
+async def test_full_collection_skips_survivors_of_a_long_one(
+    monkeypatch: pytest.MonkeyPatch, long: float, dead: int
+) -> None:
     """A full collection skips objects that survived a long one, but not those that survived a short one."""
     monkeypatch.setattr(collector, "LONG", long)
     async with sparing(lambda: True):

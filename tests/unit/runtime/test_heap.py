@@ -83,7 +83,7 @@ def test_threads_share_their_arenas() -> None:
     assert after > before + 3  # or there is nothing to be done
 
 
-async def test_it_ends_with_its_context() -> None:
+async def test_trimming_ends_with_its_context() -> None:
     """After the context is closed, memory is no longer trimmed."""
     async with trimming(0.01):
         await asyncio.sleep(0)

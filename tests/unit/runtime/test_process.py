@@ -198,7 +198,7 @@ async def test_run_program_closes_its_pipes_when_a_child_leaves_the_group(tmp_pa
         (["/bin/echo", "a\0b"], "NUL"),
     ],
 )
-async def test_run_program_says_why_it_cannot_start(argv: list[str], reason: str) -> None:
+async def test_run_program_names_a_program_that_cannot_start(argv: list[str], reason: str) -> None:
     """A program that cannot be started raises an error that names it."""
     with pytest.raises(ProcessFailedToStart, match=reason):
         await run_program(argv, env=ENV, timeout=1, stdout_limit=1, stderr_limit=1)
@@ -226,12 +226,12 @@ def test_completed_hides_output_in_repr() -> None:
         "\x1b[31mtoken\x1b[0m: hunter2",
     ],
 )
-def test_redact_hides_what_looks_like_a_secret(line: str) -> None:
+def test_redact_masks_likely_secrets(line: str) -> None:
     """Values after words like "token", and long unbroken runs, are masked."""
     assert "hunter2" not in redact(line.encode())
 
 
-def test_redact_hides_known_values_wherever_they_are() -> None:
+def test_redact_masks_known_values_anywhere() -> None:
     """Values that the caller knows to be secret are masked anywhere in the text."""
     assert redact(b"cannot use abc hunter2 here", ["hunter2", "", "a"]) == "cannot use abc *** here"
 

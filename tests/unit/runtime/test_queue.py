@@ -105,7 +105,7 @@ async def test_key_in_work_does_not_hold_up_others() -> None:
 
 
 @virtual
-async def test_done_without_news_leaves_nothing() -> None:
+async def test_finished_key_does_not_come_back() -> None:
     """A finished key does not come back by itself."""
     q = queue()
     q.add("a")
@@ -114,7 +114,7 @@ async def test_done_without_news_leaves_nothing() -> None:
 
 
 @virtual
-async def test_queue_knows_what_it_does() -> None:
+async def test_queue_counters_reflect_its_keys() -> None:
     """Its length, ``working`` and ``idle`` reflect ready, processed and delayed keys."""
     q = queue()
     states = [(len(q), q.working, q.idle)]
@@ -395,7 +395,7 @@ async def test_failed_key_comes_again_after_its_delay() -> None:
 
 
 @virtual
-async def test_success_starts_the_growth_anew() -> None:
+async def test_forget_resets_the_delay() -> None:
     """``forget`` resets the delay: only failures in a row count."""
     q = queue()
     for _ in range(5):
@@ -423,7 +423,7 @@ async def test_servers_wish_is_a_minimum() -> None:
 
 
 @virtual
-async def test_what_the_server_asked_for_is_waited_for_whatever_changes() -> None:
+async def test_change_does_not_shorten_a_servers_wait() -> None:
     """Changes before and during the wait that a server asked for share one pass after it."""
     q = queue()
     q.add("a")
@@ -441,7 +441,7 @@ async def test_what_the_server_asked_for_is_waited_for_whatever_changes() -> Non
 
 
 @virtual
-async def test_what_was_to_come_earlier_waits_for_the_server_too() -> None:
+async def test_earlier_delay_does_not_shorten_a_servers_wait() -> None:
     """A delay from before the failure does not shorten the wait that the server asked for."""
     q = queue()
     q.add("a")
@@ -453,7 +453,7 @@ async def test_what_was_to_come_earlier_waits_for_the_server_too() -> None:
 
 
 @virtual
-async def test_a_change_shortens_a_wait_of_our_own() -> None:
+async def test_change_ends_the_backoff() -> None:
     """A change ends the backoff of a key, but not before the wait that the server asked for."""
     q = queue()
     for _ in range(6):
@@ -562,7 +562,7 @@ STEPS = st.tuples(
 
 
 @given(st.lists(STEPS, max_size=60))
-def test_no_key_is_lost_or_doubled_whoever_is_cancelled(steps: list[tuple[str, str, int]]) -> None:
+def test_no_key_is_lost_or_doubled_by_cancellation(steps: list[tuple[str, str, int]]) -> None:
     """Under any sequence of steps, every request is served, and no key is processed twice at a time."""
 
     async def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hub.runtime.recent import Recent
 
 
-def test_what_is_put_is_found() -> None:
+def test_stored_value_is_found() -> None:
     """A stored value is found; other keys are not."""
     recent: Recent[str, int] = Recent(2)
     assert recent.put("a", 1) == 1
@@ -14,7 +14,7 @@ def test_what_is_put_is_found() -> None:
     assert (recent.get("a"), len(recent)) == (2, 1)
 
 
-def test_the_last_ones_are_remembered_and_never_more_than_twice_as_many() -> None:
+def test_cache_keeps_the_last_entries_and_at_most_twice_as_many() -> None:
     """The last entries are kept, and never more than twice as many, however many are stored."""
     recent: Recent[int, int] = Recent(10)
     for number in range(1, 100):
@@ -23,7 +23,7 @@ def test_the_last_ones_are_remembered_and_never_more_than_twice_as_many() -> Non
         assert all(recent._young.get(n) or recent._old.get(n) for n in range(max(1, number - 9), number + 1))
 
 
-def test_what_is_used_stays() -> None:
+def test_used_entry_stays() -> None:
     """Getting a value counts as a use and keeps its entry."""
     recent: Recent[int, int] = Recent(10)
     recent.put(1, 1)

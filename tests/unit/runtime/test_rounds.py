@@ -7,7 +7,7 @@ import asyncio
 from hub.runtime.rounds import own_round
 
 
-async def test_everybody_has_a_round_of_his_own() -> None:
+async def test_each_caller_has_a_separate_round() -> None:
     """Each of several concurrent callers continues in a separate round, in the order of their calls."""
     loop = asyncio.get_running_loop()
     seen: list[str] = []
@@ -32,7 +32,7 @@ async def test_everybody_has_a_round_of_his_own() -> None:
     assert len(set(when)) == 3
 
 
-async def test_who_gives_up_keeps_nobody_waiting() -> None:
+async def test_cancelled_caller_does_not_block_others() -> None:
     """Cancelled callers do not block those behind them."""
     first, second, third = (asyncio.create_task(own_round()) for _ in range(3))
     await asyncio.sleep(0)
@@ -42,7 +42,7 @@ async def test_who_gives_up_keeps_nobody_waiting() -> None:
         await third
 
 
-def test_each_loop_has_rounds_of_its_own() -> None:
+def test_each_event_loop_has_separate_rounds() -> None:
     """Work that is left over in a closed event loop does not block another loop."""
 
     async def leave() -> None:

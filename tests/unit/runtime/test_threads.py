@@ -63,7 +63,7 @@ async def test_a_call_that_hangs_is_given_up(hung: threading.Event) -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_who_gives_up_leaves_the_call_to_the_next(hung: threading.Event) -> None:
+async def test_call_after_a_cancelled_one_waits_for_its_end(hung: threading.Event) -> None:
     """After a cancelled call, the next one waits for its end, but only until the first one's timeout."""
     reader = Reader(1.0)
     began = asyncio.get_running_loop().time()
@@ -75,7 +75,7 @@ async def test_who_gives_up_leaves_the_call_to_the_next(hung: threading.Event) -
     assert 1.0 <= asyncio.get_running_loop().time() - began < 1.9
 
 
-async def test_calls_that_hang_hold_up_no_other_ones(hung: threading.Event) -> None:
+async def test_hanging_call_gives_up_its_slot(hung: threading.Event) -> None:
     """A call that hangs gives its slot to the next one after ``HANGS`` seconds."""
     hanging = [asyncio.create_task(Reader(30.0).call(hung.wait)) for _ in range(10 * AT_ONCE)]
     await asyncio.sleep(0)
@@ -112,7 +112,7 @@ async def test_an_error_that_comes_late_is_nobodys(hung: threading.Event, caplog
     assert caplog.text == ""
 
 
-async def test_without_a_thread_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_call_fails_if_no_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """If no thread can be started, the call fails with a clear error, and later calls work again."""
 
     def refuse(_: threading.Thread) -> None:
@@ -135,7 +135,7 @@ def test_a_glance_is_short(hung: threading.Event) -> None:
     assert time.monotonic() - began < 2.0
 
 
-def test_each_loop_has_its_own_turns() -> None:
+def test_each_event_loop_has_separate_turns() -> None:
     """Calls that are left over in a closed event loop do not block calls in another loop."""
     release = threading.Event()
 

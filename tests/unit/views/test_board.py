@@ -22,7 +22,7 @@ class Heard(dict[Owner, Views]):
         return sorted(view.addresses[0] for view in self.get(Owner(cluster, "edge", name), {}).values())
 
 
-async def test_a_change_is_told_once_and_only_of_its_service() -> None:
+async def test_listener_gets_each_change_once() -> None:
     """Listeners are called only for changes; a new listener gets all present views."""
     world, heard, late = World(), Heard(), Heard()
     world.board.listen(heard)
@@ -40,7 +40,7 @@ async def test_a_change_is_told_once_and_only_of_its_service() -> None:
     assert dict(late) == dict(heard)
 
 
-async def test_a_cluster_says_nothing_before_both_lists() -> None:
+async def test_cluster_has_no_views_before_both_lists() -> None:
     """A cluster has no views before both its Services and its slices are listed completely."""
     world, heard = World(), Heard()
     world.board.listen(heard)
@@ -73,7 +73,7 @@ async def test_a_slice_may_change_its_service() -> None:
     assert heard.addresses("b") == ["10.0.0.1"]
 
 
-async def test_a_complete_list_takes_away_what_it_lacks() -> None:
+async def test_complete_list_removes_missing_objects() -> None:
     """A complete list removes the Services and slices that are missing in it."""
     world, heard = World(), Heard()
     world.board.listen(heard)
@@ -91,7 +91,7 @@ async def test_a_complete_list_takes_away_what_it_lacks() -> None:
     assert [heard.addresses(name) for name in ("a", "b", "c")] == [[], ["10.0.0.1"], []]
 
 
-async def test_a_stale_cluster_keeps_and_marks_what_it_said() -> None:
+async def test_stale_cluster_keeps_and_marks_its_views() -> None:
     """A stale cluster keeps its views, marked as stale; other clusters do not change."""
     world, heard = World("local", "eu"), Heard()
     world.put("a", "10.0.0.1")
@@ -108,7 +108,7 @@ async def test_a_stale_cluster_keeps_and_marks_what_it_said() -> None:
     assert heard.addresses("a", "eu") == ["10.1.0.1"]
 
 
-async def test_a_cluster_that_is_not_asked_for_any_more_goes() -> None:
+async def test_views_of_an_unfollowed_cluster_are_removed() -> None:
     """The views of a cluster that is no longer followed are removed."""
     world, heard = World("local", "eu"), Heard()
     world.put("a", "10.1.0.1", cluster="eu")
@@ -148,7 +148,7 @@ async def test_many_services_are_joined_piece_by_piece() -> None:
     assert heard.calls == 3 * BATCH
 
 
-async def test_who_does_not_listen_any_more_hears_nothing() -> None:
+async def test_removed_listener_is_not_called() -> None:
     """A removed listener is no longer called; others are."""
     world, heard, other = World(), Heard(), Heard()
     world.board.listen(heard)

@@ -52,7 +52,7 @@ async def test_a_snapshot_ends_with_a_bookmark_to_go_on_from() -> None:
     assert last == position + 2
 
 
-async def test_a_cluster_that_has_spoken_without_a_view_is_named_no_more() -> None:
+async def test_snapshot_is_encoded_again_if_unknown_clusters_change() -> None:
     """A snapshot is encoded again if its bookmark would name other unknown clusters."""
     unknown = ["eu", "us"]
     channel = Channel(Shape(), LoopClock(), lambda: unknown)
@@ -99,7 +99,7 @@ async def test_readers_that_come_back_from_everywhere_leave_nothing_behind() -> 
     assert len(channel._framed) <= module.FRAMED
 
 
-async def test_a_snapshot_of_a_moment_ago_is_followed_by_what_has_happened() -> None:
+async def test_cached_snapshot_is_followed_by_later_changes() -> None:
     """A cached snapshot is followed by exactly the changes since its position."""
     world = World()
     channel = made(world)
@@ -113,7 +113,7 @@ async def test_a_snapshot_of_a_moment_ago_is_followed_by_what_has_happened() -> 
     assert said(channel.since(position, "ndjson")[1]) == [("Added", "10.0.0.2"), ("Deleted", "10.0.0.1")]
 
 
-async def test_nothing_is_said_where_a_shape_does_not_change() -> None:
+async def test_unchanged_shape_makes_no_event() -> None:
     """Compatible objects do not have ``stale``, so its change makes no event for them."""
     world = World()
     own, compat = made(world), made(world, Shape(compat=True))
@@ -127,7 +127,7 @@ async def test_nothing_is_said_where_a_shape_does_not_change() -> None:
 
 
 @pytest.mark.parametrize("framing", ["ndjson", "sse"])
-async def test_the_log_is_bounded_and_who_falls_out_is_told(framing: Framing, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_position_outside_the_log_is_refused(framing: Framing, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old events leave the log; older positions and tokens are refused with the next step."""
     monkeypatch.setattr(module, "LOG", 10)
     world = World()
@@ -219,7 +219,7 @@ async def test_rounds_are_as_far_apart_as_there_are_readers() -> None:
     assert len(rounds) <= 600
 
 
-async def test_who_stops_waiting_leaves_nothing_behind() -> None:
+async def test_cancelled_reader_leaves_no_entry() -> None:
     """A reader that stops waiting leaves no entry behind."""
     channel = made(World())
     for _ in range(3):

@@ -46,7 +46,7 @@ def test_a_consumer_may_implement_some_of_the_hooks() -> None:
     assert seen == ["web-1"]
 
 
-def test_a_missing_consumer_is_named_with_what_there_is() -> None:
+def test_missing_consumer_error_lists_known_ones() -> None:
     """The error suggests a similar name, or lists the known consumers."""
     points = [point("proxy", hub_endpoint_upserted=hub_endpoint_upserted)]
     with pytest.raises(ConsumerUnavailable, match=r"no installed distribution .* \(did you mean proxy\?\)"):

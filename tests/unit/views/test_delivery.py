@@ -77,7 +77,7 @@ def start() -> Iterator[Start]:
         delivery.close()
 
 
-def test_every_change_is_told_in_order(start: Start) -> None:
+def test_changes_are_delivered_in_order(start: Start) -> None:
     """Changes of a view are delivered in order; unchanged views are not delivered again."""
     consumer = Consumer()
     delivery = start(consumer)
@@ -156,7 +156,7 @@ def test_a_consumer_whose_every_call_fails_does_not_fill_the_log(
     assert delivery.calls == 0
 
 
-def test_what_was_tried_and_is_gone_is_deleted(start: Start) -> None:
+def test_view_with_a_failed_upsert_is_deleted(start: Start) -> None:
     """A view whose upsert failed is deleted, since the upsert may have taken partial effect."""
 
     def before(what: str, name: str) -> None:
@@ -172,7 +172,7 @@ def test_what_was_tried_and_is_gone_is_deleted(start: Start) -> None:
     assert consumer.calls == [("deleted", "a", 80)]
 
 
-def test_what_came_and_went_unseen_is_not_told(start: Start) -> None:
+def test_undelivered_view_is_not_deleted(start: Start) -> None:
     """A view that was never delivered is not deleted."""
     gate = threading.Event()
     consumer = Consumer(lambda _, name: gate.wait(10) and None if name == "a" else None)

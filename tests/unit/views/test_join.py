@@ -73,7 +73,7 @@ def test_a_slice_without_ports_serves_all_of_them() -> None:
 
 
 @pytest.mark.parametrize(("ready", "shown"), [(True, True), (None, True), (False, False)])
-def test_an_endpoint_is_ready_unless_it_says_no(ready: bool | None, shown: bool) -> None:
+def test_missing_ready_condition_counts_as_ready(ready: bool | None, shown: bool) -> None:
     """A missing ready condition counts as ready, as the API defines."""
     endpoint = Endpoint(
         ("10.0.0.1",), Conditions(ready=ready, serving=True, terminating=True), node_name="n1", zone="a"
@@ -90,7 +90,7 @@ def test_an_address_in_several_slices_is_one_endpoint() -> None:
         assert [view.zone for view in views_of("eu", service(HTTP), slices).values()] == ["a"]
 
 
-def test_a_slice_that_is_being_deleted_has_nothing_to_say() -> None:
+def test_slice_being_deleted_makes_no_views() -> None:
     """A slice with a deletion timestamp makes no views."""
     assert views_of("eu", service(), [slice_("10.0.0.1", deleting=True)]) == {}
 
@@ -113,7 +113,7 @@ def test_gathered_views_have_all_addresses_of_a_port() -> None:
     assert list(views) == ["web-TCP-443", "web-TCP-80"]
 
 
-def test_what_replaces_comes_before_what_goes() -> None:
+def test_new_objects_come_before_deleted_ones() -> None:
     """New and changed objects come before deleted ones, both sorted by name."""
     changes = diff({"a": 1, "b": 1, "c": 1}, {"b": 1, "c": 2, "z": 1, "d": 1})
     assert changes == [("c", 1, 2), ("d", None, 1), ("z", None, 1), ("a", 1, None)]

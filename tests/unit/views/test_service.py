@@ -149,7 +149,7 @@ async def test_the_hub_cluster_may_be_followed_in_some_namespaces_only(sims: dic
     assert local.requests["list", "services"] == local.requests["list", "endpointslices"] == 2
 
 
-async def test_nothing_waits_for_those_who_hung_up(views: EndpointViews, sims: dict[str, SimulatedCluster]) -> None:
+async def test_disconnected_reader_leaves_no_task(views: EndpointViews, sims: dict[str, SimulatedCluster]) -> None:
     """A reader that disconnects while it waits for a silent cluster leaves no task behind."""
     sims["eu"].hang()
     views.update(ViewsSpec(("eu",), select=ALL))
@@ -164,7 +164,7 @@ async def test_nothing_waits_for_those_who_hung_up(views: EndpointViews, sims: d
     sims["eu"].heal()
 
 
-async def test_a_cluster_that_fails_is_named_and_holds_nobody_up(views: EndpointViews) -> None:
+async def test_failing_cluster_is_unknown_and_delays_no_other(views: EndpointViews) -> None:
     """A failing cluster is reported as unknown, and does not delay others."""
     views.update(ViewsSpec(("gone", "local"), select=ALL))
     await views.settled(5)
@@ -174,7 +174,7 @@ async def test_a_cluster_that_fails_is_named_and_holds_nobody_up(views: Endpoint
     assert views.feeds["local"].error == ""
 
 
-async def test_a_silent_cluster_keeps_its_views_and_catches_up(
+async def test_views_of_a_failing_cluster_become_stale_and_recover(
     views: EndpointViews, sims: dict[str, SimulatedCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failing cluster's views become stale; the next complete lists replace them."""
@@ -205,7 +205,7 @@ async def test_a_watch_that_is_renewed_marks_nothing(views: EndpointViews, sims:
     assert channel.position == before + 1
 
 
-async def test_consumers_are_called_by_who_leads(views: EndpointViews, sims: dict[str, SimulatedCluster]) -> None:
+async def test_only_the_leader_calls_consumers(views: EndpointViews, sims: dict[str, SimulatedCluster]) -> None:
     """Only the leader calls consumers, with all views after each change of leaders."""
     told: Told = views.consumers["told"]  # type: ignore[attr-defined]
     views.update(ViewsSpec(select=ALL, hooks=("told",)))

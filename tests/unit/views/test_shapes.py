@@ -73,7 +73,7 @@ def test_compatible_objects_are_of_the_hub_cluster() -> None:
     assert len(objects(Shape(), "eu")) == 4
 
 
-def test_our_objects_have_the_six_keys_and_what_is_missing_there() -> None:
+def test_objects_have_the_compatible_and_additional_keys() -> None:
     """The hub's objects also have cluster, node, zone, resolved port and conditions."""
     [spec] = [
         spec for spec in objects(Shape(), "eu").values() if spec["address"] == "10.244.1.90" and spec["port"] == 80

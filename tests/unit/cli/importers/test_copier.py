@@ -69,7 +69,7 @@ def test_the_service_without_annotations_becomes_an_entry() -> None:
     assert "annotations" not in data
 
 
-def test_only_the_very_word_true_enables() -> None:
+def test_only_the_text_true_enables_a_copy() -> None:
     """Only the text "true" enables a copy, as in endpoint-copier; a YAML boolean does not."""
     found = services([service("a", enabled=True, source="x"), service("b", enabled="True", source="x")])
 
@@ -77,7 +77,7 @@ def test_only_the_very_word_true_enables() -> None:
         build(found, VIP, KUBERNETES)
 
 
-def test_what_has_another_meaning_is_said() -> None:
+def test_settings_with_another_meaning_are_commented() -> None:
     """Comments name a missing source namespace, a missing source and a selector."""
     text, data = printed(
         service("a", "edge", enabled="true", source="api"),
@@ -95,7 +95,7 @@ def test_what_has_another_meaning_is_said() -> None:
 
 
 @pytest.mark.parametrize("source", [{"source": "*"}, {"source": "a*"}, {"source": "api", "source_namespace": "*"}])
-def test_an_annotation_is_no_pattern(source: dict[str, str]) -> None:
+def test_source_with_asterisk_makes_no_rule(source: dict[str, str]) -> None:
     """A source with a * becomes no rule, since the rule would allow every source that matches."""
     text, data = printed(service("a", "edge", enabled="true", **source), service("b", enabled="true", source="api"))
 
@@ -104,7 +104,7 @@ def test_an_annotation_is_no_pattern(source: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("meta", [None, {}, {"name": 1}, {"name": "a", "annotations": [1]}])
-def test_a_service_that_is_none_is_a_mistake(meta: Any) -> None:
+def test_malformed_service_is_an_error(meta: Any) -> None:
     """A malformed Service is a one-line error."""
     with pytest.raises(UsageError, match="a Service without a name, or with annotations that are not a mapping"):
         services([{"kind": "Service", "metadata": meta}])

@@ -33,7 +33,7 @@ def noted(tree: Any, note: str) -> Any:
 
 
 @given(st.dictionaries(TEXTS, TREES, max_size=4), NOTES, st.booleans())
-def test_what_is_rendered_reads_back_as_it_was(tree: dict[str, Any], note: str, everywhere: bool) -> None:
+def test_rendered_document_reads_back_unchanged(tree: dict[str, Any], note: str, everywhere: bool) -> None:
     """Both the registry's parser and PyYAML read the rendered data unchanged, with or without comments."""
     given_tree = {key: noted(value, note) for key, value in tree.items()} if everywhere else tree
     text = render(given_tree, note).text

@@ -140,7 +140,7 @@ def test_the_empty_result_threshold_is_empty_results(threshold: int) -> None:
     assert (guard.empty_results, guard.max_removal) == (threshold, None)
 
 
-def test_a_network_with_bits_behind_the_mask_is_what_go_makes_of_it() -> None:
+def test_network_bits_outside_the_mask_are_cleared() -> None:
     """A network with bits outside its mask is accepted, and the bits are cleared as in Go."""
     assert [str(each) for each in cluster(SECURED_SUBNET_CIDR="10.7.3.1/16").allowed_cidrs] == ["10.7.0.0/16"]
 
@@ -184,7 +184,7 @@ def test_the_controllers_managed_by_is_adopted() -> None:
     assert "TARGET_MANAGED_BY is not set" in imported().document.text
 
 
-def test_what_was_not_read_stands_at_the_top() -> None:
+def test_unread_sources_are_listed_at_the_top() -> None:
     """A comment at the top names sources of variables that were not read."""
     text = build(Variables({**BASE}, declared=True, unread=["Secret hidden"])).document.text
 
@@ -197,7 +197,7 @@ def test_a_memory_store_writes_nothing() -> None:
     assert not imported(STORE_KIND="kubectl").dry_run
 
 
-def test_targets_have_owners_of_their_own() -> None:
+def test_each_target_has_its_own_owner() -> None:
     """Targets with different names have different owners of at most 63 characters."""
     long = registry(TARGET_NAMESPACE="n" * 63, TARGET_SERVICE_NAME="s" * 63).owner
     other = registry(TARGET_NAMESPACE="n" * 63, TARGET_SERVICE_NAME="s" * 62).owner
@@ -206,7 +206,7 @@ def test_targets_have_owners_of_their_own() -> None:
     assert max(len(long), len(other)) <= 63
 
 
-def test_the_inventory_scripts_variables_are_a_source_of_their_own() -> None:
+def test_source_kind_ionos_gives_the_inventory_script_cluster() -> None:
     """SOURCE_KIND=ionos becomes the cluster that ``hub import inventory-script`` prints."""
     found = cluster(
         SOURCE_KIND="ionos",
@@ -262,7 +262,7 @@ def test_a_mistake_is_named_by_its_variable(changed: dict[str, str], expected: s
     assert found.startswith(expected)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     """All mistakes are reported at once."""
     found = mistakes(TARGET_PORT="x", STORE_KIND="y", HEALTH_CHECK_MODE="z")
 

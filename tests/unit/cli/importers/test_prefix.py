@@ -48,7 +48,7 @@ ADDRESSES = st.one_of(
 
 
 @given(ADDRESSES, ADDRESSES, st.integers(0, 15))
-def test_the_networks_hold_exactly_what_starts_with_the_prefix(one: IPv4Address, other: IPv4Address, cut: int) -> None:
+def test_networks_match_exactly_the_addresses_with_the_prefix(one: IPv4Address, other: IPv4Address, cut: int) -> None:
     """An address is in the networks if and only if its text starts with the prefix."""
     prefix = str(one)[:cut]
     found = [ip_network(each) for each in networks(prefix)]

@@ -52,7 +52,7 @@ def test_the_scripts_defaults() -> None:
     assert "very-secret" not in text()
 
 
-def test_the_provider_takes_what_is_printed() -> None:
+def test_provider_accepts_the_printed_configuration() -> None:
     """The provider's own model accepts the printed configuration."""
     model = pytest.importorskip("hub_provider_ionos.config").IonosConfig
 
@@ -79,7 +79,7 @@ def test_an_empty_prefix_is_every_address() -> None:
     assert [str(each) for each in cluster(SECURED_SUBNET_PREFIX="").allowed_cidrs] == ["0.0.0.0/0"]
 
 
-def test_a_prefix_whose_value_is_elsewhere_is_not_the_default() -> None:
+def test_unresolved_prefix_is_an_error() -> None:
     """A prefix whose value is not in the manifest is an error, not the default."""
     found = Variables(BASE, {"SECURED_SUBNET_PREFIX": Reference()}, declared=True)
 
@@ -94,7 +94,7 @@ def test_the_controllers_network_counts_too() -> None:
     assert [str(each) for each in found.allowed_cidrs] == ["10.0.7.0/24"]
 
 
-def test_what_was_not_read_stands_at_the_top() -> None:
+def test_unread_sources_are_listed_at_the_top() -> None:
     """A comment at the top names sources of variables that were not read."""
     found = build(Variables(BASE, declared=True, unread=["ConfigMap settings"])).text
 

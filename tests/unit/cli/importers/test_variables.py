@@ -51,7 +51,7 @@ def test_a_manifests_container_is_found_by_its_variables() -> None:
     assert found.declared
 
 
-def test_what_env_from_refers_to_and_nobody_gave_is_named() -> None:
+def test_missing_env_from_sources_are_listed() -> None:
     """Secrets and missing ConfigMaps in envFrom are listed as unread."""
     alone = DEPLOYMENT.partition("---")[0]
 
@@ -91,7 +91,7 @@ def test_a_variable_may_be_made_of_others(written: str, meant: str) -> None:
     assert found.values["ARGS"] == meant
 
 
-def test_what_is_made_of_something_that_is_elsewhere_is_elsewhere() -> None:
+def test_value_made_from_a_reference_is_a_reference() -> None:
     """A value made from a reference is itself a reference."""
     more = "            - {name: ARGS, value: '--token=$(IONOS_TOKEN)'}\n---"
 
@@ -113,7 +113,7 @@ def test_a_value_that_is_nothing_is_empty_and_a_zero_is_a_zero() -> None:
 @pytest.mark.parametrize(
     "text", ["kind: Pod\nspec: {containers: 5}", "kind: ConfigMap\nmetadata: {name: a}\ndata: [b]"]
 )
-def test_a_manifest_that_is_none_is_no_defect(text: str) -> None:
+def test_malformed_manifest_has_no_values(text: str) -> None:
     """A malformed manifest has no container and no values."""
     pod = "kind: Pod\nspec: {containers: [{envFrom: [{configMapRef: {name: a}}], env: [{name: B}]}]}"
 
@@ -149,7 +149,7 @@ def test_assignments_are_read_as_a_shell_reads_them() -> None:
         ("kind: Pod\nspec: {containers: [1, {env: 5, envFrom: {}}]}", "f: no container has a variable"),
     ],
 )
-def test_what_is_neither_says_so(text: str, message: str) -> None:
+def test_unrecognized_line_is_an_error_with_its_place(text: str, message: str) -> None:
     """A line that is neither a manifest nor an assignment is an error with its place."""
     with pytest.raises(UsageError) as caught:
         from_texts([("f", text)], ["TARGET_PORT"])

@@ -76,7 +76,7 @@ def published(*addresses: str, **more: Any) -> dict[str, Endpoint]:
     return {address: build.endpoint(address, **more) for address in addresses}
 
 
-def test_nothing_is_there_while_nobody_asks() -> None:
+def test_board_without_checks_is_empty() -> None:
     """A board without checks always returns the same empty mapping."""
     board = Hand()
     nothing = board.verdicts()
@@ -114,7 +114,7 @@ def test_the_sockets_of_a_cluster_are_counted_for_as_long_as_it_has_probes() -> 
     assert len(board._lanes) == 0
 
 
-def test_another_check_is_another_probe() -> None:
+def test_different_checks_have_separate_probes() -> None:
     """Different checks of the same address and port have separate probes and verdicts."""
     board = Hand()
     other = Check("tcp", 30443, fall=1)
@@ -133,7 +133,7 @@ def test_a_target_with_one_address_from_two_sources_keeps_it() -> None:
     assert board.flown().keys() == {(CHECK, ONE)}
 
 
-def test_verdicts_start_from_what_is_published() -> None:
+def test_first_verdict_is_the_published_one() -> None:
     """The first verdict is that of the published endpoint: healthy or failed."""
     board = Hand()
     board.ask(A, ONE, published=published(ONE))
@@ -141,7 +141,7 @@ def test_verdicts_start_from_what_is_published() -> None:
     assert board.known() == {ONE: True, TWO: False}
 
 
-def test_who_publishes_an_address_lends_it_to_who_does_not_know_it() -> None:
+def test_new_probe_takes_the_published_verdict() -> None:
     """A probe without a verdict takes the verdict that a second target has published."""
     board = Hand()
     board.ask(A, ONE)
@@ -151,7 +151,7 @@ def test_who_publishes_an_address_lends_it_to_who_does_not_know_it() -> None:
     assert board.woken == [A, B] or set(board.woken) == {A, B}
 
 
-def test_only_what_may_be_published_is_probed() -> None:
+def test_rejected_address_is_not_probed() -> None:
     """An address that the policy rejects, or whose cluster has no policy, has no probe and no verdict."""
     board = Hand()
     board.ask(A, ONE, "10.9.0.1", published=published(ONE, "10.9.0.1"))
@@ -160,7 +160,7 @@ def test_only_what_may_be_published_is_probed() -> None:
     assert board.known() == {}
 
 
-def test_a_changed_verdict_wakes_those_who_asked() -> None:
+def test_changed_verdict_wakes_its_targets() -> None:
     """Only targets that asked for the address are woken; an answer that changes no verdict wakes no target."""
     board = Hand()
     board.ask(A, ONE, TWO, published=published(ONE, TWO))
@@ -228,7 +228,7 @@ def test_an_outage_of_everything_freezes_verdicts(caplog: pytest.LogCaptureFixtu
     assert {address for address, verdict in board.known().items() if not verdict} == set(every[15:])
 
 
-def test_the_outage_of_one_cluster_is_its_own() -> None:
+def test_outage_of_one_cluster_makes_it_unhealthy() -> None:
     """If only one cluster stops answering, its addresses become unhealthy."""
     board = Hand()
     found = fleet(board)
@@ -290,7 +290,7 @@ async def test_certificates_that_cannot_be_read_hold_up_no_verdict(monkeypatch: 
         await asyncio.gather(running, return_exceptions=True)
 
 
-def test_answers_are_counted_by_what_they_are() -> None:
+def test_answers_are_counted_by_outcome() -> None:
     """Answers are counted as passed, timeout or failed."""
     board = Hand()
     board.ask(A, ONE, TWO)

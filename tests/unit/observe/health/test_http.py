@@ -12,7 +12,7 @@ from hub.observe.health.http import HEAD_LIMIT, accepted, request, status_of
 HTTP = Check("http", 30080, path="/healthz?full=1")
 
 
-def test_request_names_the_address_unless_told_otherwise() -> None:
+def test_host_header_defaults_to_address_and_port() -> None:
     """The Host header is address and port by default, with brackets for IPv6."""
     assert request(HTTP, "10.7.0.1") == (
         b"GET /healthz?full=1 HTTP/1.1\r\nHost: 10.7.0.1:30080\r\n"
@@ -51,7 +51,7 @@ def test_status_of_a_complete_head(received: bytes, status: int | None) -> None:
     "received",
     [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/2 200 OK\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x01\x02"],
 )
-def test_what_is_not_http_is_known_at_once(received: bytes) -> None:
+def test_non_http_answer_is_rejected_early(received: bytes) -> None:
     """An answer that is not HTTP is rejected before its head is complete."""
     with pytest.raises(ValueError, match="not an HTTP answer"):
         status_of(received)

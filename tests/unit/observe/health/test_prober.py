@@ -157,7 +157,7 @@ async def test_http_answers(serve: Serve, expected: str) -> None:
         assert await http(port) == expected
 
 
-async def test_http_accepts_only_what_the_check_says() -> None:
+async def test_http_accepts_only_the_configured_status() -> None:
     """A redirect fails if the check accepts only status 200."""
     async with serving(replying(b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n")) as port:
         assert await http(port, status=((200, 200),)) == "status 302"
@@ -197,7 +197,7 @@ async def test_https_verifies_the_certificate_and_its_name(tmp_path: Path) -> No
         pytest.param(resetting, "timed out", id="never a request"),
     ],
 )
-async def test_https_of_what_is_no_tls(tmp_path: Path, serve: Serve, expected: str) -> None:
+async def test_https_probe_of_a_plain_port_fails(tmp_path: Path, serve: Serve, expected: str) -> None:
     """A server that does not speak TLS fails in time."""
     async with serving(serve) as port:
         assert (await https(port, tmp_path)).startswith(expected)
@@ -213,7 +213,7 @@ async def test_server_name_is_sent(tmp_path: Path) -> None:
     assert seen == ["shop.example.com"]
 
 
-async def test_a_local_want_of_sockets_is_no_answer(
+async def test_too_many_open_files_is_no_answer(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Too many open files are no answer about an address, and are logged once."""
@@ -256,7 +256,7 @@ async def dead_end() -> AsyncIterator[int]:
         yield port
 
 
-async def test_dead_addresses_leave_live_ones_their_sockets() -> None:
+async def test_unhealthy_addresses_use_at_most_16_sockets() -> None:
     """Unhealthy addresses use at most 16 sockets of a cluster, so healthy ones are probed on time."""
     counts: Counter[str] = Counter()
     most = 0
@@ -292,7 +292,7 @@ async def test_dead_addresses_leave_live_ones_their_sockets() -> None:
     assert lane.held == [0, 0, 0]
 
 
-async def test_what_waits_for_a_socket_gets_one_that_others_have_no_use_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_probe_gets_a_freed_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     """If connecting fails at once, the next waiting probe gets the socket."""
     answered: set[int] = set()
     prober = Prober(SystemClock(), lambda probe, _, __: answered.add(id(probe)))
@@ -312,7 +312,7 @@ async def test_what_waits_for_a_socket_gets_one_that_others_have_no_use_for(monk
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_stall_of_the_hub_is_no_answer() -> None:
+async def test_stall_of_the_hub_extends_the_probe() -> None:
     """A probe whose answer could not be read because the hub stalled gets that time again."""
     clock, answered = AheadClock(), asyncio.Event()
     prober = Prober(clock, lambda *_: answered.set())

@@ -23,12 +23,12 @@ def test_more_than_half_in_two_clusters_is_suspicious() -> None:
     assert not suspicious([*failing(25, "eu"), *failing(25, "us"), *answering(50)], NOW)
 
 
-def test_one_cluster_alone_is_not_suspicious() -> None:
+def test_failure_of_one_cluster_is_not_suspicious() -> None:
     """A failure of one cluster alone is never suspicious."""
     assert not suspicious([*failing(100, "eu"), *answering(10, "us")], NOW)
 
 
-def test_what_failed_before_the_interval_is_not_sudden() -> None:
+def test_earlier_failures_do_not_count_as_sudden() -> None:
     """Addresses that began to fail before their last interval do not count."""
     old = failing(40, "eu", since=NOW - 60)
     assert not suspicious([*old, *failing(5, "eu"), *failing(5, "us"), *answering(60)], NOW)

@@ -95,7 +95,7 @@ async def test_a_replaced_file_is_read_again_and_a_bad_one_is_not_used(tmp_path:
     assert "no certificate" in trusted.problem
 
 
-async def test_a_symlink_that_leads_to_itself_is_named_and_hurts_no_other_check(tmp_path: Path) -> None:
+async def test_symlink_loop_affects_only_its_file(tmp_path: Path) -> None:
     """A symlink loop is a problem of that file only."""
     (tmp_path / "loop.pem").symlink_to("loop.pem")
     (tmp_path / "ca.pem").write_text(AUTHORITY)

@@ -26,7 +26,7 @@ def test_everything_is_handed_out_once_and_never_early(due: list[float], looks: 
     assert len(wheel) == len(due) - len(seen)
 
 
-def test_what_is_due_in_the_past_comes_with_the_next_look() -> None:
+def test_overdue_item_is_returned_by_the_next_call() -> None:
     """An item whose time has passed is handed out by the next call."""
     wheel: Wheel[str] = Wheel()
     assert list(wheel.due(100.0)) == []
@@ -35,7 +35,7 @@ def test_what_is_due_in_the_past_comes_with_the_next_look() -> None:
     assert list(wheel.due(100.0 + TICK)) == ["late"]
 
 
-def test_a_long_sleep_costs_no_more_than_its_items() -> None:
+def test_long_pause_returns_all_due_items() -> None:
     """After a very long pause, all due items are handed out at once and in order."""
     wheel: Wheel[str] = Wheel()
     list(wheel.due(0.0))

@@ -127,13 +127,13 @@ async def test_content_is_read_back_as_it_was() -> None:
     ],
     ids=["empty", "other key", "no text", "no base64", "no gzip", "cut short", "bomb", "too large"],
 )
-async def test_what_is_no_registry_is_refused(body: dict[str, Any]) -> None:
+async def test_invalid_stored_registry_is_refused(body: dict[str, Any]) -> None:
     """Invalid content is an error that names the ConfigMap, and is never unpacked beyond the limit."""
     with pytest.raises(BadAnswer, match="endpointslice-hub-registry-default"):
         await read(cast("Client", Api({"metadata": {}, **body})), "ops", "default")
 
 
-async def test_it_is_written_once() -> None:
+async def test_equal_content_is_written_once() -> None:
     """The ConfigMap is created, then replaced with its resourceVersion; equal content is not written again."""
     api = Api()
     for content, writes in ((CONTENT, 1), (CONTENT, 1), (CONTENT + b"# more\n", 2)):
@@ -170,7 +170,7 @@ async def test_a_standby_writes_nothing_until_it_leads() -> None:
     assert api.writes == [f"POST {PATH}"]
 
 
-async def test_a_failure_is_said_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_write_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     """A missing RBAC rule is logged once; the write is retried after a 403 and after a conflict."""
     caplog.set_level(logging.INFO)
     api = Api()
@@ -184,7 +184,7 @@ async def test_a_failure_is_said_once_and_tried_again(caplog: pytest.LogCaptureF
     assert "the registry is kept in ConfigMap ops/endpointslice-hub-registry-default" in caplog.text
 
 
-async def test_what_is_kept_says_whose_it_is_and_when_it_was_accepted() -> None:
+async def test_stored_registry_has_owner_and_time() -> None:
     """Labels name the owner and an annotation the time; a new ConfigMap has no resourceVersion."""
     api = Api()
     each = keeper(api)
@@ -229,7 +229,7 @@ async def test_a_withheld_removal_is_noted_and_taken_back() -> None:
 @pytest.mark.parametrize(
     ("error", "found"), [(NotFound(404), False), (Forbidden(403), False), (ClusterUnreachable("x"), True)]
 )
-async def test_what_was_withheld_counts_where_it_cannot_be_told(error: Exception, *, found: bool) -> None:
+async def test_unreadable_withheld_state_counts_as_withheld(error: Exception, *, found: bool) -> None:
     """Without the ConfigMap or the right to read it, nothing was withheld; on other errors, assume so."""
     api = Api()
     api.away = error
@@ -244,7 +244,7 @@ def test_up_to_half_a_megabyte_stays_legible(size: int, key: str) -> None:
     assert set(body) == {key}
 
 
-def test_what_fits_when_compressed_is_kept() -> None:
+def test_content_that_fits_when_compressed_is_stored() -> None:
     """Content is kept if it has at most ROOM bytes after compression."""
     noise = random.Random(1).randbytes(ROOM)
     over = len(gzip.compress(noise, mtime=0)) - ROOM
@@ -253,7 +253,7 @@ def test_what_fits_when_compressed_is_kept() -> None:
     assert packed(noise[: -2 * over]) is not None
 
 
-async def test_a_registry_that_is_too_large_is_said_and_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+async def test_too_large_registry_is_logged_and_not_stored(caplog: pytest.LogCaptureFixture) -> None:
     """A registry that is too large is logged, and never written."""
     api = Api()
     each = keeper(api)
@@ -267,7 +267,7 @@ async def test_a_registry_that_is_too_large_is_said_and_not_kept(caplog: pytest.
     assert (api.writes, each.problem) == ([], "")
 
 
-async def test_a_process_that_leads_no_more_writes_nothing() -> None:
+async def test_former_leader_does_not_write() -> None:
     """Leadership is checked again right before the write."""
     api, answers = Api(), [True, False]
     each = Keeper(cast("Client", api), HastyClock(), "ops", "default", lambda: answers.pop(0) if answers else False)
@@ -303,7 +303,7 @@ async def test_the_last_accepted_registry_stands_in(tmp_path: Any, caplog: pytes
         (b"clusters: 7\n", "default", b"", "cannot be used"),
     ],
 )
-async def test_what_is_kept_of_another_owner_or_broken_does_not_stand_in(
+async def test_stored_registry_of_another_owner_is_not_used(
     content: bytes, owner: str, file: bytes, says: str, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The owner in the rejected file takes precedence; other owners and invalid content are not used."""
@@ -312,7 +312,7 @@ async def test_what_is_kept_of_another_owner_or_broken_does_not_stand_in(
 
 
 @pytest.mark.parametrize(("error", "says"), [(NotFound(404), ""), (ClusterUnreachable("away"), "cannot be read: away")])
-async def test_without_an_answer_nothing_stands_in(
+async def test_no_registry_is_used_without_an_answer(
     error: Exception, says: str, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If nothing is kept, nothing is logged; if the API does not answer, the log says so."""

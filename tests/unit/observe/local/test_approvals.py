@@ -37,7 +37,7 @@ def holding(*names: str, seconds: float = GOOD_FOR) -> ConfigMap:
     return ConfigMap("default", config_map("default"), data)
 
 
-def test_an_entry_says_what_for_by_whom_and_until_when() -> None:
+def test_approval_entry_has_kind_target_operator_and_expiry() -> None:
     """An entry is readable JSON with kind, target, operator and expiry."""
     data = merged({}, "abcdef012345", approval(), NOW)
     assert json.loads(data["abcdef012345"]) == {
@@ -48,7 +48,7 @@ def test_an_entry_says_what_for_by_whom_and_until_when() -> None:
     }
 
 
-def test_merging_drops_what_has_expired_and_keeps_what_it_does_not_understand() -> None:
+def test_merging_drops_expired_and_keeps_unreadable_entries() -> None:
     """Expired entries are dropped; valid ones and those that cannot be read stay."""
     data = merged(merged({"note": "keep me"}, "old", approval(-1), NOW), "young", approval(), NOW)
     assert sorted(merged(data, "new", approval(), NOW)) == ["new", "note", "young"]
@@ -66,7 +66,7 @@ def test_merging_drops_what_has_expired_and_keeps_what_it_does_not_understand() 
         '{"kind":"service","target":"a/b","by":"me","expires":null}',
     ],
 )
-def test_what_is_not_readable_approves_nothing(text: str) -> None:
+def test_unreadable_entry_approves_nothing(text: str) -> None:
     """An entry that cannot be read, or lacks a valid expiry with a time zone, is ignored."""
     assert read({"abcdef012345": text}) == {}
 
@@ -80,12 +80,12 @@ def test_what_is_not_readable_approves_nothing(text: str) -> None:
         ("edge/registry", ("service", "edge/registry")),
     ],
 )
-def test_what_is_approved_is_a_service_a_cluster_or_the_registry(text: str, what: tuple[str, str]) -> None:
+def test_approval_target_is_a_service_cluster_or_registry(text: str, what: tuple[str, str]) -> None:
     """The command line accepts ``registry``, ``cluster/NAME`` and ``NAMESPACE/SERVICE``."""
     assert subject(text) == what
 
 
-def test_an_approval_ends_by_itself() -> None:
+def test_approval_expires() -> None:
     """An approval is no longer valid once its time has come."""
     found, clock, _ = following()
     found.upsert(None, holding("a", "b"), "1")
@@ -94,7 +94,7 @@ def test_an_approval_ends_by_itself() -> None:
     assert found.valid() == frozenset()
 
 
-def test_a_change_is_told_once_and_can_be_acted_on() -> None:
+def test_approval_change_is_reported_once_after_it_applies() -> None:
     """Every change, including a deletion, is reported once, when the new state already applies."""
     found, _, heard = following()
     found.replace({1: holding("a")}, "1")

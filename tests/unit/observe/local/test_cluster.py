@@ -115,7 +115,7 @@ def test_write_that_changes_nothing_is_entered(store: SliceStore, listed: str) -
     assert store.get(key(there)) == wanted
 
 
-def test_deletions_are_remembered_until_they_are_told(store: SliceStore) -> None:
+def test_deletion_is_remembered_until_confirmed(store: SliceStore) -> None:
     """A deletion is remembered only until the watch or a list confirms it."""
     first, second, third = (published(101, name=f"s{n}", uid=f"u{n}") for n in range(3))
     for slice_ in (first, second, third):
@@ -165,7 +165,7 @@ def test_state_of_a_restored_etcd_is_another_one(store: SliceStore) -> None:
         pytest.param(106, None, {"payments-1": "106"}, id="gone and back"),
     ],
 )
-def test_reading_again_never_goes_back(
+def test_reread_does_not_replace_a_newer_state(
     store: SliceStore, during: int | None, read: int | None, after: dict[str, str]
 ) -> None:
     """The result of a GET does not replace a newer state from the watch."""
@@ -234,7 +234,7 @@ class Rights:
         return self.ours
 
 
-def test_of_others_slices_only_numbers_are_kept() -> None:
+def test_thin_slices_keep_only_counts() -> None:
     """Thin slices keep number and conditions of their endpoints; reading an address raises IndexError."""
     rights = Rights()
     store = SliceStore(lambda _: None, rights.whole)
@@ -265,7 +265,7 @@ def test_a_slice_that_becomes_ours_is_thin_until_it_is_read_again() -> None:
     assert (store.thin(TARGET), store.get(key(value))) == ([], value)
 
 
-def test_what_is_ours_no_more_is_thinned_out() -> None:
+def test_slices_no_longer_ours_become_thin() -> None:
     """``thin_out`` makes slices thin that are no longer ours; without ``whole`` it does nothing."""
     rights = Rights()
     rights.ours = True

@@ -89,7 +89,7 @@ async def test_both_pictures_are_known_before_it_is_synced(sim: SimulatedCluster
         assert hub.follows("anything")
 
 
-async def test_only_the_namespaces_that_are_named_are_followed(sim: SimulatedCluster, client: Client) -> None:
+async def test_only_named_namespaces_are_followed(sim: SimulatedCluster, client: Client) -> None:
     """With ``namespaces``, only these are followed, and the names of the tasks contain them."""
     sim.put(ours("a"))
     sim.put(ours("b", namespace="other"))
@@ -132,7 +132,7 @@ async def test_changes_wake_their_target(sim: SimulatedCluster, client: Client) 
         await until(lambda: TargetKey("other", "payments") in woken)
 
 
-async def test_what_is_written_is_known_at_once(sim: SimulatedCluster, client: Client) -> None:
+async def test_write_is_stored_at_once(sim: SimulatedCluster, client: Client) -> None:
     """A write is stored with the resourceVersion of the answer, which the next update or delete must have."""
     admitted: list[TargetKey] = []
     async with following(client, admit=admitted.append) as hub:
@@ -186,7 +186,7 @@ async def test_a_server_without_protobuf_gets_json(
             await hub.create(build.slice("s-2", build.endpoints(1), resource_version=""), 5.0)
 
 
-async def test_another_refusal_is_the_callers(sim: SimulatedCluster, client: Client) -> None:
+async def test_other_errors_are_raised(sim: SimulatedCluster, client: Client) -> None:
     """Other errors are raised, and nothing is stored."""
     async with following(client) as hub:
         sim.forbid("create", "endpointslices")
@@ -197,7 +197,7 @@ async def test_another_refusal_is_the_callers(sim: SimulatedCluster, client: Cli
             await hub.update(msgspec.structs.replace(ONE, resource_version="7"), 5.0)
 
 
-async def test_reading_again_enters_what_is_there(sim: SimulatedCluster, client: Client) -> None:
+async def test_reread_stores_only_our_slices(sim: SimulatedCluster, client: Client) -> None:
     """``reread`` returns every slice, but stores only those of our owner."""
     hub = LocalCluster(client, SystemClock(), ("default",), lambda _: None)
     sim.put(ours("a"))
@@ -213,7 +213,7 @@ async def test_reading_again_enters_what_is_there(sim: SimulatedCluster, client:
     assert names(hub) == []
 
 
-async def test_what_cannot_be_followed_is_the_error(sim: SimulatedCluster, client: Client) -> None:
+async def test_error_names_the_missing_rbac_rule(sim: SimulatedCluster, client: Client) -> None:
     """``error`` names the missing RBAC rule until the permission is granted."""
     sim.forbid("*", "endpointslices")
     hub = LocalCluster(client, SystemClock(), ("default",), lambda _: None)

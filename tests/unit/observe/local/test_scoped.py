@@ -48,7 +48,7 @@ def test_picture_is_complete_once_every_namespace_was_listed(stores: Stores) -> 
     assert both.lists == 1
 
 
-def test_list_of_one_namespace_leaves_the_others(stores: Stores, woken: list[TargetKey]) -> None:
+def test_list_of_one_namespace_does_not_affect_others(stores: Stores, woken: list[TargetKey]) -> None:
     """A list of one namespace does not remove slices of another, nor make their versions old."""
     both, edge, shop = stores
     first, second = published("edge", 90), published("shop", 91)
@@ -63,7 +63,7 @@ def test_list_of_one_namespace_leaves_the_others(stores: Stores, woken: list[Tar
     assert set(woken) == {EDGE, SHOP}
 
 
-def test_writes_are_entered_where_they_belong(stores: Stores) -> None:
+def test_writes_go_to_the_store_of_their_namespace(stores: Stores) -> None:
     """Writes, deletions and reads go to the store of their namespace."""
     both, edge, shop = stores
     edge.replace({}, "100")

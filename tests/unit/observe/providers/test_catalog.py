@@ -22,7 +22,7 @@ def test_catalog_lists_without_importing(install: Install, tmp_path: Path) -> No
     assert entry.schema() is None
 
 
-def test_catalog_imports_only_what_is_asked_for(install: Install) -> None:
+def test_catalog_imports_only_the_requested_plugin(install: Install) -> None:
     """Loading one plugin does not import the others."""
     install("good")
     install("other", "raise SystemExit('imported')")

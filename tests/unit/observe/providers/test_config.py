@@ -91,7 +91,7 @@ def test_findings_name_the_key(config: Any, problems: list[str]) -> None:
     assert [str(problem) for problem in check_config(type_of(Config), config)] == problems
 
 
-def test_a_valid_configuration_is_the_plugins_own_model() -> None:
+def test_valid_configuration_becomes_the_plugins_model() -> None:
     """A valid configuration becomes an object of the plugin's model."""
     assert parse_config(type_of(Config), {"datacenters": ["x"]}) == Config(datacenters=["x"])
 

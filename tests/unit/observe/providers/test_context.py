@@ -131,7 +131,7 @@ def test_programs_need_a_flag(program: str, runs: str | None) -> None:
             context.check_program(program)
 
 
-async def test_run_program_runs_what_is_allowed_and_nothing_else() -> None:
+async def test_run_program_runs_only_allowed_programs() -> None:
     """An allowed program returns its output; other programs, and failures to start, are provider errors."""
     context = hub(Limits(allow_exec=frozenset({"/bin/echo", "/no/such/program"})))
     done = await context.run_program(["echo", "hello"])
@@ -172,7 +172,7 @@ def test_equal_references_share_one_value(tmp_path: Path) -> None:
     assert context.secret({"file": "a"}) is not context.secret({"file": "b"})
 
 
-def test_the_contexts_are_what_the_api_promises() -> None:
+def test_contexts_implement_the_plugin_protocols() -> None:
     """The contexts implement the protocols of the plugin API."""
     context: HubContext = hub()
     called: list[str] = []
@@ -187,7 +187,7 @@ def test_the_contexts_are_what_the_api_promises() -> None:
         cluster.api.slices("default", "kubernetes")
 
 
-async def test_a_program_that_is_killed_while_it_runs_is_said_so() -> None:
+async def test_killed_program_has_a_negative_exit_code() -> None:
     """A killed program has a negative exit code."""
     hub = ProviderHub("p", clock=SystemClock(), limits=Limits(frozenset({"/bin/sh"})))
     ended = await hub.run_program(["sh", "-c", "echo half; kill -9 $$"])

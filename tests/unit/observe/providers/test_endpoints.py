@@ -153,7 +153,7 @@ async def test_a_watch_that_fails_after_each_snapshot_is_started_ever_less_often
     assert len(waits) >= len(expected)
 
 
-async def test_a_watch_that_never_waits_stops_nobody() -> None:
+async def test_watch_that_never_waits_is_slowed_down() -> None:
     """A watch that yields without waiting is slowed down, so that other tasks run."""
     given = 0
 
@@ -198,7 +198,7 @@ async def test_a_watch_without_a_first_snapshot_is_started_again() -> None:
         assert watch.status.state == "ready"
 
 
-async def test_a_terminal_error_waits_until_told_otherwise() -> None:
+async def test_terminal_error_waits_for_changed() -> None:
     """After a terminal error the watch is not restarted until ``changed`` is called."""
     provider = Streamed([TerminalProviderError("no such file configured")], [AB, 1e9])
     bench = Bench(provider.type())

@@ -101,7 +101,7 @@ async def test_clusters_do_not_queue_for_shared_that_hangs() -> None:
 
 
 @pytest.mark.parametrize("what", ["open", "shared"])
-async def test_what_ignores_its_cancellation_is_not_opened_again_while_it_runs(what: str) -> None:
+async def test_abandoned_open_is_not_called_again_while_it_runs(what: str) -> None:
     """While an abandoned ``open`` or ``shared`` still runs, it is not called again."""
     tries = 0
     over = asyncio.Event()
@@ -180,7 +180,7 @@ async def test_a_poll_interval_that_exits_is_an_error_of_the_provider() -> None:
 
 
 @pytest.mark.parametrize(("scope", "says"), [(lambda _: sys.exit(1), "raised SystemExit"), (lambda _: 7, "not a text")])
-async def test_a_scope_that_is_none_is_an_error_of_the_provider(scope: Any, says: str) -> None:
+async def test_invalid_scope_is_a_provider_error(scope: Any, says: str) -> None:
     """A ``scope`` that raises or is not a text is an error of the provider."""
     async with Bench(Scripted().type(scope=scope)).running() as resolver:
         await within(1, resolver.settled())
@@ -222,7 +222,7 @@ class Mute(Exception):
 
 
 @pytest.mark.parametrize(("answer", "says"), [(Trap(), "raised SystemExit"), (Mute(), "Mute")])
-async def test_an_answer_that_cannot_be_read_keeps_what_is_known(answer: Any, says: str) -> None:
+async def test_unreadable_answer_keeps_known_resolutions(answer: Any, says: str) -> None:
     """An answer or error that raises when it is read keeps the known resolutions."""
     async with Bench(Scripted(found, answer).type()).running() as resolver:
         await within(1, resolver.settled())

@@ -133,7 +133,7 @@ RESOLVE = "return {node.name"
 
 
 @pytest.mark.parametrize("how", WAYS.values(), ids=WAYS)
-async def test_a_plugin_that_blocks_stops_nobody_else(
+async def test_blocking_plugin_does_not_stop_others(
     install: Install, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     """Other providers keep answering; the blocking one is logged with its place and gets a new thread."""
@@ -314,7 +314,7 @@ FLOOD = GOOD.replace(
 )
 
 
-async def test_a_flood_of_changed_delays_nobody(install: Install) -> None:
+async def test_flood_of_changed_calls_delays_no_provider(install: Install) -> None:
     """A provider that calls ``changed`` all the time gets about one pass a second, and delays no other."""
     install("bad", BLOCKS.format(how="pass") + FLOOD)
     install("good")
@@ -335,7 +335,7 @@ def numbers_in(seconds: float) -> int:
     return int(sample * seconds / (time.perf_counter() - began))
 
 
-async def test_whoever_holds_the_interpreter_is_named_and_suspended(
+async def test_provider_that_holds_the_interpreter_is_suspended(
     install: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A provider that holds the interpreter lock is logged and suspended."""
@@ -412,7 +412,7 @@ class Bench:
 @pytest.mark.parametrize(
     ("late", "used", "own", "its"), [(3.0, 0.1, 3.0, 0.0), (3.0, 2.9, 0.0, 3.0), (0.1, 0.1, 0.0, 0.0)]
 )
-async def test_a_hub_that_stands_still_is_charged_to_whoever_used_the_cpu(
+async def test_hub_stall_is_blamed_on_the_thread_that_used_the_cpu(
     late: float, used: float, own: float, its: float
 ) -> None:
     """A stall of the hub is blamed on a plugin only if its thread used the CPU."""

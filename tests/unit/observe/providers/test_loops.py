@@ -86,7 +86,7 @@ async def test_a_call_brings_its_result_back(loop: PluginLoop) -> None:
         (asyncio.CancelledError(), ProviderCrashed, "work cancelled itself"),
     ],
 )
-async def test_an_error_crosses_as_one_of_the_hubs_own(
+async def test_plugin_exception_is_converted_to_a_hub_exception(
     loop: PluginLoop, error: BaseException, kind: type[Exception], text: str
 ) -> None:
     """A plugin's exception is converted into an exception of the hub."""
@@ -165,7 +165,7 @@ async def test_a_stream_of_values_waits_until_each_is_taken(loop: PluginLoop) ->
     assert given == 99
 
 
-async def test_the_newest_state_of_the_cluster_is_what_is_read(loop: PluginLoop) -> None:
+async def test_slow_reader_gets_the_newest_state(loop: PluginLoop) -> None:
     """A slow reader skips states; the objects are no longer followed when it stops."""
     api = ClusterObjects()
     bridged = BridgedCluster(loop, api)
@@ -313,7 +313,7 @@ def opened_by(enter: Any) -> ProviderType:
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), ValueError("x")])
-async def test_what_a_task_of_its_own_raises_is_its_own_error(error: BaseException) -> None:
+async def test_background_task_exception_is_a_provider_error(error: BaseException) -> None:
     """Any exception in a background task of a provider is its error, and it is opened again."""
     opened = 0
 
@@ -336,7 +336,7 @@ async def test_what_a_task_of_its_own_raises_is_its_own_error(error: BaseExcepti
         await until(lambda: (opened, resolver.status.state) == (2, "ready"))
 
 
-async def test_a_task_that_nobody_looks_at_does_not_end_the_loop() -> None:
+async def test_system_exit_in_a_task_does_not_end_the_loop() -> None:
     """SystemExit in a separate task does not end the event loop."""
 
     async def leave() -> None:
@@ -373,7 +373,7 @@ async def test_contained_tasks_are_like_others() -> None:
     assert seen == ["early", True, True, "result"]
 
 
-async def test_what_a_provider_does_happens_in_its_own_thread() -> None:
+async def test_provider_runs_in_its_own_thread() -> None:
     """A provider is opened, called and closed in its own thread, never in the hub's."""
     threads: set[str] = set()
 

@@ -50,7 +50,7 @@ def test_an_address_leaves_only_for_two_agreeing_answers_a_window_apart(script: 
 
 @given(steps)
 @example([(9.9, Absent("deleted")), (10.0, Absent("deleted"))])  # 19.9 - 9.9 is less than 10
-def test_an_unconfirmed_absence_says_when_to_ask_again(script: list[tuple[float, object]]) -> None:
+def test_unconfirmed_absence_has_confirm_at(script: list[tuple[float, object]]) -> None:
     """``confirm_at`` is set exactly while an "absent" waits for confirmation."""
     memory = Memory(WINDOW)
     memory.add("a")
@@ -81,7 +81,7 @@ def test_the_first_absent_after_a_restart_is_unknown() -> None:
     assert dict(memory.resolutions) == {"a": Absent("deleted")}
 
 
-def test_another_node_of_the_same_name_starts_anew() -> None:
+def test_new_node_of_the_same_name_inherits_nothing() -> None:
     """A new node of the same name inherits neither the address nor an unconfirmed "absent"."""
     memory = Memory(WINDOW)
     memory.add("a")
@@ -106,7 +106,7 @@ def test_a_failure_is_the_reason_only_where_nothing_is_known() -> None:
     assert not memory.failed(["known", "new"], "the API is away")
 
 
-def test_an_absence_that_is_neither_confirmed_nor_denied_is_asked_about_a_window_later() -> None:
+def test_unknown_after_absent_postpones_the_confirmation() -> None:
     """An "unknown" after a first "absent" postpones the confirmation by a window."""
     memory = Memory(WINDOW)
     memory.add("a")

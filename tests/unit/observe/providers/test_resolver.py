@@ -636,7 +636,7 @@ async def test_an_idle_resolver_opens_nothing(make: Make) -> None:
     assert provider.opened == 0
 
 
-async def test_a_change_told_while_it_is_asked_means_another_pass(make: Make) -> None:
+async def test_changed_during_a_call_causes_another_call(make: Make) -> None:
     """``changed`` during a call causes another call, since the answer may be older than the change."""
     address = "10.0.0.1"
 

@@ -101,7 +101,7 @@ async def test_a_file_that_becomes_a_link_to_elsewhere_is_refused_when_read(tmp_
     assert not await value.changed()
 
 
-async def test_a_file_on_a_hung_mount_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_file_on_a_hung_mount_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the mount hangs, the last value stays in use and the event loop runs; a reload fails in time."""
     monkeypatch.setattr(secrets, "READ_TIMEOUT", 0.3)
     path, answers, real = tmp_path / "token", threading.Event(), ConfinedPath.real
@@ -222,7 +222,7 @@ async def test_a_secret_that_cannot_be_read_keeps_its_last_value() -> None:
         await value.get(reload=True)
 
 
-def test_secrets_need_somebody_to_read_them() -> None:
+def test_secret_reference_needs_read_secret() -> None:
     """Without ``read_secret``, a reference to a Secret is refused."""
     with pytest.raises(TerminalProviderError, match="can read Secrets"):
         credential({"secret": "s", "key": "k"}, None, None, LoopClock())

@@ -73,7 +73,7 @@ async def test_the_traceback_of_a_defect_shows_places_and_no_secret(
 
 
 @pytest.mark.parametrize("how", ["task", "callback"])
-async def test_an_error_that_nobody_looks_at_is_logged_without_its_text(
+async def test_unhandled_plugin_error_is_logged_without_its_text(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     """An unhandled error in a plugin's task or callback is logged without its text and arguments."""

@@ -49,7 +49,7 @@ async def test_a_secret_gives_access() -> None:
     assert (await connector(data).access(SECRET)).server == "https://192.0.2.1:6443"
 
 
-async def test_a_hub_that_reads_no_secrets_says_so() -> None:
+async def test_kubeconfig_secret_without_read_secret_is_an_error() -> None:
     """Without ``read_secret``, a kubeconfig in a Secret is an error."""
     with pytest.raises(KubeconfigError, match="its kubeconfig is in Secret eu-access, not read here"):
         await Connector(SystemClock(), cast("Any", None)).access(SECRET)
@@ -65,9 +65,7 @@ async def test_a_hub_that_reads_no_secrets_says_so() -> None:
         ({"kubeconfig": "a"}, "key 'kubeconfig' is not base64"),
     ],
 )
-async def test_what_the_hub_cluster_lacks_never_makes_the_remote_unreachable(
-    answer: Mapping[str, str] | HubError, words: str
-) -> None:
+async def test_unreadable_secret_makes_the_cluster_degraded(answer: Mapping[str, str] | HubError, words: str) -> None:
     """If the Secret cannot be read, the cluster is Degraded, so that ``unreachable`` policies do not apply."""
     with pytest.raises(KubeconfigError, match="cluster eu: ") as caught:
         await connector(answer).access(SECRET)
@@ -75,7 +73,7 @@ async def test_what_the_hub_cluster_lacks_never_makes_the_remote_unreachable(
     assert state_after(caught.value) is State.DEGRADED
 
 
-async def test_a_stamp_changes_with_the_file_and_what_it_leads_to(tmp_path: Path) -> None:
+async def test_stamp_changes_with_file_and_symlinks(tmp_path: Path) -> None:
     """The stamp changes with the file, with a symlink in its path, and when the file is deleted."""
     spec = ClusterSpec("eu", None, KubeconfigPath(str(tmp_path / "link" / "eu")))
     for name in ("a", "b"):
@@ -92,7 +90,7 @@ async def test_a_stamp_changes_with_the_file_and_what_it_leads_to(tmp_path: Path
     assert len({repr(stamp) for stamp in (first, second, await made.stamp(spec))}) == 3
 
 
-async def test_a_secret_is_stamped_by_whoever_watches_it() -> None:
+async def test_stamp_of_a_watched_secret_is_its_version() -> None:
     """The stamp of a watched Secret is its version; if it is not watched, None."""
     versions: dict[str, str] = {}
     made = Connector(SystemClock(), cast("Any", None), secret_version=versions.get)

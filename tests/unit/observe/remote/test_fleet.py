@@ -86,7 +86,7 @@ async def lists(fleet: Fleet, nodes: Iterable[Node]) -> Source:
     return source
 
 
-async def test_an_unchanged_entry_goes_on_undisturbed(fleet: Fleet) -> None:
+async def test_reload_keeps_unchanged_clusters(fleet: Fleet) -> None:
     """A reload keeps the objects of unchanged clusters and sources."""
     fleet.update(registry(cluster("eu"), cluster("us")))
     before = {**fleet.clusters, **fleet.sources}
@@ -95,7 +95,7 @@ async def test_an_unchanged_entry_goes_on_undisturbed(fleet: Fleet) -> None:
     assert len(fleet.clusters) == 3
 
 
-async def test_another_kubeconfig_starts_that_cluster_anew(fleet: Fleet) -> None:
+async def test_changed_kubeconfig_replaces_the_cluster(fleet: Fleet) -> None:
     """A changed kubeconfig replaces the cluster and its sources; other clusters stay."""
     fleet.update(registry(cluster("eu"), cluster("us")))
     eu, us, source = fleet.clusters["eu"], fleet.clusters["us"], fleet.sources[KEY]
@@ -124,7 +124,7 @@ async def test_a_frozen_cluster_is_not_contacted(fleet: Fleet) -> None:
     assert (fleet.clusters, fleet.sources) == ({}, {})
 
 
-async def test_who_waits_for_a_connection_stops_nobody(fleet: Fleet) -> None:
+async def test_connection_waits_without_a_busy_loop(fleet: Fleet) -> None:
     """``connection()`` keeps waiting, without a busy loop, if the identity is checked before there is a client."""
     fleet.update(registry(cluster("eu")))
     unit = fleet.clusters["eu"]
@@ -151,7 +151,7 @@ async def test_most_clusters_unreachable_is_suspicious(fleet: Fleet, changed: li
     assert (fleet.suspended, sorted(set(changed) & set("abcdef"))) == (False, list("abcdef"))
 
 
-async def test_an_edit_that_ends_the_suspicion_is_told_to_all(fleet: Fleet, changed: list[str]) -> None:
+async def test_end_of_suspicion_reports_all_clusters(fleet: Fleet, changed: list[str]) -> None:
     """If a reload ends the suspension of policies, all clusters are reported as changed."""
     fleet.update(registry(*(cluster(name) for name in "abcdef")))
     for name in "ab":
@@ -186,7 +186,7 @@ async def test_an_unknown_view_holds_the_last_known_good(fleet: Fleet) -> None:
     assert source.view(NodePolicy()).view is unknown
 
 
-async def test_the_last_known_good_is_what_was_said_last(fleet: Fleet) -> None:
+async def test_last_known_good_has_the_last_answer(fleet: Fleet) -> None:
     """The last known good view has the last answer, even if no pass has built a view of it."""
     fleet.update(registry(cluster("eu")))
     source = await lists(fleet, [build.node("n1", "10.0.0.1")])
@@ -215,7 +215,7 @@ class Told(SystemClock):
         self.asked_at.append(self.ahead)
 
 
-async def test_a_grace_ends_when_the_cluster_says_so(changed: list[str]) -> None:
+async def test_grace_ends_when_the_cluster_confirms(changed: list[str]) -> None:
     """A silent cluster is listed again, ever less often; the node stays until its state was confirmed."""
     clock = Told()
     host = ProviderHost(Catalog(), clock=clock, folder="/")
@@ -276,7 +276,7 @@ async def connected(tmp_path: Path, changed: list[str], monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("token", [None, "refused"])
-async def test_another_credential_begins_no_grace_anew(token: str | None, connected: Connected) -> None:
+async def test_new_credential_does_not_restart_the_grace(token: str | None, connected: Connected) -> None:
     """A node whose grace period has ended stays away while the cluster reconnects, even if that fails."""
     clock, sim = connected.clock, connected.sim
     sim.put(make_node("n1", "10.0.0.1", ready=False, since=rfc3339(clock.wall())))
@@ -303,7 +303,7 @@ async def test_another_credential_begins_no_grace_anew(token: str | None, connec
     assert (unit.status.state is State.DEGRADED) == (token == "refused")
 
 
-async def test_a_kubeconfig_that_cannot_be_used_is_said(connected: Connected, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unusable_kubeconfig_is_logged_once(connected: Connected, caplog: pytest.LogCaptureFixture) -> None:
     """An unusable new kubeconfig is logged once, and is part of later errors; the previous one stays in use."""
     unit, path = connected.follow(), connected.path
     await unit.settled()
@@ -322,7 +322,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_said(connected: Connected, ca
     await until(lambda: unit.status.state is State.READY)
 
 
-async def test_nobody_waits_for_a_service_of_a_cluster_that_cannot_be_asked(connected: Connected) -> None:
+async def test_settled_does_not_wait_for_an_unreachable_cluster(connected: Connected) -> None:
     """``settled`` does not wait for a Service whose cluster is unreachable."""
     await connected.sim.stop()
     unit = connected.follow()
@@ -343,7 +343,7 @@ async def test_too_many_endpoints_are_not_believed(fleet: Fleet) -> None:
     assert list(view.endpoints["IPv4"]) == ["10.0.0.1"]
 
 
-async def test_another_address_policy_applies_to_what_is_known(fleet: Fleet) -> None:
+async def test_narrower_address_policy_applies_to_known_views(fleet: Fleet) -> None:
     """A narrower address policy also applies to the last known good view of an unreachable cluster."""
     spec = cluster("eu")
     targets = {build.target().key: build.target()}
@@ -358,7 +358,7 @@ async def test_another_address_policy_applies_to_what_is_known(fleet: Fleet) -> 
     assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.0.0.1"]
 
 
-async def test_nothing_is_kept_under_a_node_policy_that_nobody_has(fleet: Fleet) -> None:
+async def test_views_of_unused_node_policies_are_forgotten(fleet: Fleet) -> None:
     """Views of node policies that the registry no longer uses are forgotten."""
     fleet.update(registry(cluster("eu")))
     source = await lists(fleet, [build.node("n1", "10.0.0.1")])
@@ -434,7 +434,7 @@ async def test_a_new_node_wakes_its_targets_at_once_if_no_answer_is_near(fleet: 
     assert changed == ["eu"]
 
 
-async def test_two_names_of_one_cluster_are_twins(fleet: Fleet, changed: list[str]) -> None:
+async def test_clusters_with_the_same_uid_are_twins(fleet: Fleet, changed: list[str]) -> None:
     """Clusters with the same UID are twins until one leaves the registry; each change is reported."""
     fleet.update(registry(cluster("eu"), cluster("us"), cluster("ap")))
     for name, uid in (("us", "a"), ("ap", "b"), ("eu", "a")):
@@ -449,7 +449,7 @@ async def test_two_names_of_one_cluster_are_twins(fleet: Fleet, changed: list[st
     assert "eu" in changed
 
 
-async def test_kubeconfigs_on_a_hung_mount_hold_up_nobody(
+async def test_kubeconfigs_on_a_hung_mount_affect_only_their_clusters(
     changed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hung mount degrades only its clusters; asyncio's own threads stay free."""
@@ -490,7 +490,7 @@ async def test_kubeconfigs_on_a_hung_mount_hold_up_nobody(
 # -- when a source is known -------------------------------------------------------------------------------------------
 
 
-async def test_a_source_says_why_it_makes_no_statement(fleet: Fleet) -> None:
+async def test_source_problem_has_state_and_error(fleet: Fleet) -> None:
     """``problem`` is the state of the cluster and its error; "" once the source is known."""
     fleet.update(registry(cluster()))
     unit, source = fleet.clusters["eu"], fleet.sources[KEY]
@@ -579,7 +579,7 @@ async def test_states_follow_from_answers_and_failures(fleet: Fleet, changed: li
     assert (unit.status.state, unit.unreachable_for()) == (State.READY, None)
 
 
-async def test_states_are_logged_as_what_they_are(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failure_is_a_warning_and_recovery_is_info(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
     """A failure is logged once as a warning with its reason, the recovery as information."""
     caplog.set_level("INFO")
     fleet.update(registry(cluster()))

@@ -58,7 +58,7 @@ def test_slices_tell_a_hub_that_starts() -> None:
     assert world.check("a") == ""
 
 
-def test_nothing_is_said_before_the_slices_are_known() -> None:
+def test_identity_is_none_before_slices_are_known() -> None:
     """Before the slices are known, the result is None."""
     world = World()
     world.slices = None
@@ -127,7 +127,7 @@ def test_a_name_that_stayed_is_not_free_without_slices() -> None:
     assert world.check("b")
 
 
-def test_what_another_hub_wrote_counts_before_what_was_believed() -> None:
+def test_reread_prefers_uids_on_slices() -> None:
     """``reread`` prefers the UIDs on slices; for names without slices, the accepted UID stays."""
     world = World(marked("eu", "a"))
     world.check("a")
@@ -171,7 +171,7 @@ class Answers:
         b'{"metadata":{"uid":"' + b"x" * 65 + b'"}}',
     ],
 )
-async def test_a_uid_that_is_none_is_no_answer(body: bytes) -> None:
+async def test_invalid_uid_is_an_error(body: bytes) -> None:
     """A UID that is empty, too long or not printable ASCII is an error."""
     with pytest.raises(BadAnswer, match="a Namespace"):
         await read_uid(cast("Client", Answers(body)))
@@ -230,7 +230,7 @@ def tidy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ACCESS_RETRY", 0.0)
 
 
-async def test_nodes_are_no_statement_before_it_is_known_whose_they_are() -> None:
+async def test_cluster_is_ready_only_with_nodes_and_uid() -> None:
     """The cluster becomes Ready only when both the Nodes and the UID are known."""
     unit = Unit(uid("a"))
     await asyncio.sleep(0)  # the UID is being read
@@ -240,7 +240,7 @@ async def test_nodes_are_no_statement_before_it_is_known_whose_they_are() -> Non
     assert (unit.it.status.state, unit.it.uid, unit.server.asked) == (State.READY, "a", 1)
 
 
-async def test_another_cluster_makes_no_statement_until_it_is_approved() -> None:
+async def test_wrong_cluster_stays_until_approved() -> None:
     """A wrong cluster stays WrongCluster through lists and failures until it is approved."""
     reasons = {"b": "not the one"}
     unit = Unit(uid("b"), check=lambda _, uid: reasons.get(uid, ""))
@@ -256,7 +256,7 @@ async def test_another_cluster_makes_no_statement_until_it_is_approved() -> None
     assert unit.states == ["WrongCluster", "Ready"]
 
 
-async def test_another_reason_for_the_same_state_is_told() -> None:
+async def test_new_mismatch_is_reported_again() -> None:
     """A new mismatch is reported although the state stays WrongCluster."""
     reasons = ["not the one"]
     unit = Unit(uid("b"), check=lambda *_: reasons[-1])
@@ -269,7 +269,7 @@ async def test_another_reason_for_the_same_state_is_told() -> None:
     assert unit.it.status.error == "not this one either"
 
 
-async def test_it_is_asked_again_after_a_lost_connection_and_a_new_list() -> None:
+async def test_uid_is_reread_after_reconnect_and_relist() -> None:
     """The UID is read again after a lost connection and after a new list."""
     unit = Unit(uid("a"), uid("a"), uid("b"), check=lambda _, uid: "wrong" if uid == "b" else "")
     unit.lists()
@@ -300,7 +300,7 @@ async def test_a_uid_that_may_not_be_read_is_not_missed(error: HubError, caplog:
 
 
 @pytest.mark.parametrize("error", [Forbidden(403), NotFound(404)])
-async def test_a_uid_that_was_refused_with_the_nodes_is_asked_for_with_them(error: HubError) -> None:
+async def test_refused_uid_is_reread_with_the_nodes(error: HubError) -> None:
     """A UID that was refused together with the Nodes is read again when the Nodes can be listed."""
     unit = Unit(error, check=lambda _, uid: "wrong" if uid == "b" else "")
     unit.it.failed(error)
@@ -359,7 +359,7 @@ async def test_providers_read_nothing_from_another_cluster() -> None:
     assert await waiting is unit.it.client
 
 
-async def test_a_uid_without_an_answer_is_no_statement() -> None:
+async def test_unreadable_uid_makes_the_cluster_degraded() -> None:
     """If only the UID cannot be read, the state is Degraded, never Unreachable."""
     unit = Unit(uid("a"))
     unit.server.answers = [ClusterUnreachable("timeout"), ServerFault(500, "", "etcd"), uid("a")]

@@ -49,7 +49,7 @@ def test_an_equal_list_changes_nothing(store: NodeStore, changes: list[Change]) 
 
 
 @pytest.mark.parametrize("how", ["list", "watch"])
-def test_a_changed_node_keeps_what_is_as_it_was(store: NodeStore, how: str) -> None:
+def test_changed_node_shares_equal_fields(store: NodeStore, how: str) -> None:
     """A changed Node shares its equal fields with the old one."""
     before = store.nodes["n1"]
     name = "".join(["n", "1"])
@@ -96,7 +96,7 @@ def away(since: str) -> Node:
     return msgspec.structs.replace(build.node("n1", "10.0.0.1"), ready="Unknown", ready_since=since)
 
 
-def test_grace_of_a_node_told_late_counts_from_its_arrival() -> None:
+def test_grace_of_a_late_event_starts_at_its_arrival() -> None:
     """If a watch event is a minute late, ``ready_since`` is its arrival, and later events keep that."""
     store, now = late_store()
     store.upsert("n1", away("2025-12-31T23:59:00Z"), "2")
@@ -109,14 +109,14 @@ def test_grace_of_a_node_told_late_counts_from_its_arrival() -> None:
     assert store.nodes["n1"].ready == "True"
 
 
-def test_grace_of_a_node_told_in_time_counts_as_it_says() -> None:
+def test_grace_of_a_timely_event_starts_at_its_ready_since() -> None:
     """An event that is two seconds late keeps its ``ready_since``."""
     store, _ = late_store()
     store.upsert("n1", away("2025-12-31T23:59:58Z"), "2")
     assert store.nodes["n1"].ready_since == "2025-12-31T23:59:58Z"
 
 
-def test_grace_counts_as_a_list_says() -> None:
+def test_list_keeps_ready_since() -> None:
     """A list keeps its ``ready_since``, even after a late event."""
     store, _ = late_store()
     store.replace({"n1": away("2025-12-31T23:59:00Z")}, "2")
@@ -128,14 +128,14 @@ def test_grace_counts_as_a_list_says() -> None:
 
 
 @pytest.mark.parametrize("since", ["2025-12-31T23:50:00Z", "2026-01-01T00:00:30Z", "", "yesterday"])
-def test_time_that_no_backlog_explains_counts_as_it_says(since: str) -> None:
+def test_implausible_ready_since_is_kept(since: str) -> None:
     """A time that is in the future, invalid, or too old for a late event is kept."""
     store, _ = late_store()
     store.upsert("n1", away(since), "2")
     assert store.nodes["n1"].ready_since == since
 
 
-def test_node_that_was_not_ready_before_keeps_its_own_time() -> None:
+def test_ready_since_is_kept_if_the_node_was_unready_before() -> None:
     """If the Node was not Ready before, its ``ready_since`` is kept."""
     store, _ = late_store()
     store.replace({"n1": away("2025-12-31T23:00:00Z")}, "2")
@@ -143,7 +143,7 @@ def test_node_that_was_not_ready_before_keeps_its_own_time() -> None:
     assert store.nodes["n1"].ready_since == "2025-12-31T23:59:00Z"
 
 
-def test_the_next_state_of_a_node_told_late_counts_as_it_says() -> None:
+def test_next_state_of_a_late_node_keeps_its_ready_since() -> None:
     """The next state of a late Node keeps its own ``ready_since``."""
     store, _ = late_store()
     store.upsert("n1", away("2025-12-31T23:59:00Z"), "2")

@@ -85,7 +85,7 @@ async def test_an_api_server_that_was_replaced_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("answer", [Forbidden(403), NotFound(404), NONE])
-async def test_without_the_api_or_the_right_the_hub_goes_on(answer: Answer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_missing_api_or_permission_counts_as_an_answer(answer: Answer, caplog: pytest.LogCaptureFixture) -> None:
     """A 403, 404 or empty list counts as an answer, and is logged once for each list."""
     caplog.set_level(logging.INFO)
     learner = Learner((answer, answer), (answer, answer))
@@ -94,7 +94,7 @@ async def test_without_the_api_or_the_right_the_hub_goes_on(answer: Answer, capl
     assert (learner.known(), learner.changes, learner.own.asked.is_set(), len(caplog.records)) == ({}, 0, True, 2)
 
 
-async def test_one_without_the_other(caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_readable_list_is_used_without_the_other(caplog: pytest.LogCaptureFixture) -> None:
     """If only one of the lists may be read, its networks are used and the log names the missing right."""
     caplog.set_level(logging.INFO)
     learner = Learner((CIDRS,), (Forbidden(403),))
@@ -135,7 +135,7 @@ async def test_a_hub_of_some_namespaces_reads_in_no_other(
         (NONE, True),
     ],
 )
-async def test_no_answer_keeps_what_is_known(answer: Answer, answered: bool) -> None:
+async def test_failed_read_keeps_known_networks(answer: Answer, answered: bool) -> None:
     """A failure, 403, 404 or empty list keeps the known networks."""
     learner = Learner((CIDRS, answer), (slices("192.0.2.7"), answer))
     await learner.own.look()
@@ -145,7 +145,7 @@ async def test_no_answer_keeps_what_is_known(answer: Answer, answered: bool) -> 
     assert (learner.known(), learner.changes) == (known, 1)
 
 
-async def test_nothing_is_settled_before_both_have_answered() -> None:
+async def test_asked_is_set_when_both_lists_are_answered() -> None:
     """``asked`` is set when both lists were answered; networks of the first answer apply before that."""
     learner = Learner((CIDRS, CIDRS), (ClusterUnreachable("gone"), slices("192.0.2.7")))
     assert await learner.own.look() is False
@@ -154,7 +154,7 @@ async def test_nothing_is_settled_before_both_have_answered() -> None:
     assert (len(learner.known()), learner.own.asked.is_set()) == (4, True)
 
 
-async def test_a_service_cidr_that_is_none_is_no_answer() -> None:
+async def test_invalid_service_cidr_is_a_failed_read() -> None:
     """An invalid CIDR is a failed read, which keeps the known networks."""
     learner = Learner((CIDRS, b'{"items": [{"spec": {"cidrs": ["x"]}}]}'), (NONE, NONE))
     await learner.own.look()
@@ -162,7 +162,7 @@ async def test_a_service_cidr_that_is_none_is_no_answer() -> None:
     assert len(learner.known()) == 3
 
 
-async def test_what_is_no_address_denies_nothing() -> None:
+async def test_non_ip_endpoints_are_skipped() -> None:
     """Endpoints that are not IP addresses are skipped."""
     learner = Learner((NONE,), (slices("api.example.org", "010.0.0.1", "192.0.2.7", "10.0.0.0/8"),))
     await learner.own.look()
@@ -178,7 +178,7 @@ def test_the_pods_own_addresses_are_known_from_the_start(pod_ips: str, known: li
     assert Learner((), (), pod_ips).known() == dict.fromkeys(known, "the hub's own Pod")
 
 
-async def test_what_the_hub_published_itself_is_not_taken_for_an_api_server(tmp_path: Path) -> None:
+async def test_hubs_own_slices_are_not_api_servers(tmp_path: Path) -> None:
     """The hub's own slices, other Services and other namespaces are not read as API servers."""
     async with SimulatedCluster("hub") as here:
         ours = {"endpointslice.kubernetes.io/managed-by": "endpointslice-hub"}

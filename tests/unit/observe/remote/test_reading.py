@@ -68,7 +68,7 @@ async def test_slices_of_one_service_only(sim: SimulatedCluster, reader: Cluster
     await stream.aclose()
 
 
-async def test_a_reader_who_stops_leaves_nothing_open(sim: SimulatedCluster, reader: ClusterReader) -> None:
+async def test_watch_ends_with_its_reader(sim: SimulatedCluster, reader: ClusterReader) -> None:
     """The watch ends when the reader closes its iterator."""
     stream = reader.slices("edge", "web")
     assert await anext(stream) == ()
@@ -101,7 +101,7 @@ async def test_an_expired_watch_is_no_failure(sim: SimulatedCluster, reader: Clu
     await stream.aclose()
 
 
-async def test_one_service_comes_and_goes(sim: SimulatedCluster, reader: ClusterReader) -> None:
+async def test_state_is_none_while_the_service_is_missing(sim: SimulatedCluster, reader: ClusterReader) -> None:
     """The state is None while the Service does not exist."""
     stream = reader.services("edge", "web")
     assert await anext(stream) is None
@@ -128,7 +128,7 @@ async def remote(reader: ClusterReader) -> AsyncIterator[RemoteService]:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_port_goes_by_name_or_number(sim: SimulatedCluster, remote: RemoteService) -> None:
+async def test_port_is_found_by_name_or_number(sim: SimulatedCluster, remote: RemoteService) -> None:
     """A port is found by name or number, and changes of its nodePort are followed."""
     assert remote.node_port("https").problem == "it has not been read yet"
     sim.put(node_port(30500))
@@ -170,7 +170,7 @@ async def test_lists_without_watches_are_read_ever_less_often(sim: SimulatedClus
     assert clock.slept[2] >= 4  # at most 2 if a list reset the backoff
 
 
-async def test_a_service_without_node_ports_says_so(sim: SimulatedCluster, remote: RemoteService) -> None:
+async def test_service_without_node_ports_names_its_type(sim: SimulatedCluster, remote: RemoteService) -> None:
     """The problem of a Service without nodePorts names its type."""
     sim.put(make_service("edge", "web"))
     await remote.settled()

@@ -47,12 +47,12 @@ def test_a_403_names_the_rule_and_the_cluster() -> None:
     assert text == "403: the account lacks the rule «nodes: list»; grant it in cluster eu"
 
 
-def test_a_401_says_what_to_renew() -> None:
+def test_text_of_401_says_to_renew_the_credential() -> None:
     """The text of a 401 says to renew the credential."""
     assert in_words(Unauthorized(401), "eu", "") == "401: the credential is not accepted; renew the kubeconfig's user"
 
 
-def test_a_5xx_is_the_servers_own_problem() -> None:
+def test_text_of_5xx_has_the_servers_message() -> None:
     """The text of a 5xx contains the server's message."""
     text = in_words(ServerFault(500, "InternalError", "etcd is away"), "eu", "")
     assert text == "500: the API server failed: etcd is away"
