@@ -1,5 +1,5 @@
-# The hub with all providers of this repository. The one step that makes it is tools/image.py, which CI runs as well
-# (make image-steps), since not every CI can build images.
+# The hub with all providers of this repository. A single step makes the content, tools/image.py. CI runs it as well (make
+# image-steps), since not every CI can build images.
 #
 # The digest below is a placeholder that no registry has: a build without --build-arg fails. docs/release.md says how to
 # find the current one; the Python must be the one the tests run on.
@@ -7,7 +7,7 @@ ARG BASE=docker.io/library/python:3.11-slim-bookworm
 ARG BASE_DIGEST=sha256:0000000000000000000000000000000000000000000000000000000000000000
 
 FROM ${BASE}@${BASE_DIGEST} AS build
-# Where pip looks, if not on PyPI. What it finds there must have the hashes of the lock.
+# The index that pip uses instead of PyPI. Its files must have the hashes of the lock.
 ARG PIP_INDEX_URL
 WORKDIR /src
 COPY . .
@@ -19,7 +19,7 @@ LABEL org.opencontainers.image.title="EndpointSlice Hub" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
 COPY --from=build /opt/hub /opt/hub
-# Nothing is written at run time but to what is mounted: the bytecode is in the image.
+# At run time, files are written only to mounts: the bytecode is already in the image.
 ENV PATH=/opt/hub/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

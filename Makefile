@@ -50,7 +50,7 @@ servers: .venv/.stamp
 TESTERS ?= 2
 SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
-# CI cannot build the image: it runs its steps.
+# CI cannot build the image, so it runs the steps of the Dockerfile.
 test: servers
 	@test -z "$$CI" || $(MAKE) --no-print-directory image-steps
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)

@@ -1,10 +1,11 @@
 """Keeps the generated parts of the Helm chart current.
 
-``python tools/chart.py`` writes, ``python tools/chart.py --check`` says what is out of date (tests/unit/helm holds it):
+``python tools/chart.py`` writes them; ``python tools/chart.py --check`` prints files that are out of date, as a test in
+tests/unit/helm does. The generated parts are:
 
-- README.md: the table of values, from the comments of values.yaml that start with ``# --``
-- values.schema.json: descriptions, from the same comments; which keys cannot be null; and the schema of
-  ``registry.data``, which is that of clusters.yaml
+- README.md: the table of values, from the comments of values.yaml that start with ``# --``;
+- values.schema.json: descriptions, from the same comments; the keys that must not be null; and the schema of
+  ``registry.data``, which is that of clusters.yaml.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CHART = ROOT / "helm" / "endpointslice-hub"
 BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
 MARK = "# -- "
 NEVER_NULL = ("registry.data", "registry.key")
-"""Values that templates look into or write as a key. Of null helm makes a key that is missing."""
+"""Values that templates read fields of, or write as a key. helm removes keys whose value is null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,9 @@ class Value:
     """A documented key of values.yaml.
 
     Attributes:
-        path: ``rbac.scope``.
-        default: as a plain value.
-        text: what its comment says, on one line.
+        path: the path of the key, such as ``rbac.scope``.
+        default: the default as a Python value.
+        text: the text of the comment, on one line.
     """
 
     path: str
@@ -46,9 +47,9 @@ class Value:
 
 
 def values(text: str) -> list[Value]:
-    """The documented keys of a values.yaml, in its order."""
+    """The documented keys of a values.yaml, in the order of the file."""
     root = yaml.compose(text)
-    assert isinstance(root, yaml.MappingNode)  # noqa: S101 - a file of ours
+    assert isinstance(root, yaml.MappingNode)  # noqa: S101 - a file of this repository
     return list(_documented(root, "", text.splitlines()))
 
 
@@ -65,7 +66,7 @@ def _documented(node: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterat
 
 
 def _comment(lines: list[str], line: int) -> str:
-    """The comment just above a line, from the line with the mark on; "" where there is none."""
+    """The comment directly above a line, from its line with the mark on; "" if there is none."""
     found: list[str] = []
     for above in reversed(lines[:line]):
         text = above.strip()
@@ -78,8 +79,10 @@ def _comment(lines: list[str], line: int) -> str:
 
 
 def readme(page: str, found: list[Value]) -> str:
-    """The page with its table written anew."""
-    rows = [f"| `{each.path}` | {_cell(each.default)} | {each.text.replace('|', chr(92) + '|')} |" for each in found]
+    """The page with a new table."""
+    rows = [
+        f"| `{value.path}` | {_cell(value.default)} | {value.text.replace('|', chr(92) + '|')} |" for value in found
+    ]
     table = "\n".join([BEGIN, "", "| value | default | meaning |", "|---|---|---|", *rows, "", END])
     made, count = re.subn(re.escape(BEGIN) + ".*" + re.escape(END), lambda _: table, page, flags=re.DOTALL)
     if count != 1:
@@ -92,16 +95,16 @@ def _cell(value: Any) -> str:
 
 
 def values_schema(known: Mapping[str, Any], found: list[Value]) -> dict[str, Any]:
-    """The schema with its descriptions, what it requires and its ``$defs`` written anew."""
+    """The schema with new descriptions, required keys and ``$defs``."""
     made = deepcopy(dict(known))
-    for each in found:
-        _at(made, each.path)["description"] = each.text
+    for value in found:
+        _at(made, value.path)["description"] = value.text
     for section, names in _required(found).items():
         _at(made, section)["required"] = names
     registry = schema.schema()
     definitions = registry.pop("$defs")
-    # What the chart writes itself.
-    properties = {key: value for key, value in registry["properties"].items() if key not in ("version", "owner")}
+    # The chart writes version and owner itself.
+    properties = {key: item for key, item in registry["properties"].items() if key not in ("version", "owner")}
     definitions["Registry"] = {
         "type": "object",
         "additionalProperties": False,
@@ -113,16 +116,16 @@ def values_schema(known: Mapping[str, Any], found: list[Value]) -> dict[str, Any
 
 
 def _at(node: dict[str, Any], path: str) -> dict[str, Any]:
-    """The schema of a value or a section; of everything for ""."""
+    """The schema of a value or a section; the whole schema for ""."""
     for name in path.split(".") if path else ():
         node = node["properties"][name]
     return node
 
 
 def _required(found: list[Value]) -> dict[str, list[str]]:
-    """Section -> what it must have: its sections, and the values that are never null."""
-    sections = {each.path.rpartition(".")[0] for each in found} - {""}
-    whole = {parent for each in sections for parent in (each, each.rpartition(".")[0])} - {""}
+    """Section -> required keys: its own sections, and the values that are never null."""
+    sections = {value.path.rpartition(".")[0] for value in found} - {""}
+    whole = {parent for section in sections for parent in (section, section.rpartition(".")[0])} - {""}
     made: dict[str, list[str]] = {}
     for path in sorted({*whole, *NEVER_NULL}):
         section, _, name = path.rpartition(".")
@@ -131,7 +134,7 @@ def _required(found: list[Value]) -> dict[str, list[str]]:
 
 
 def generated() -> dict[Path, str]:
-    """Path -> content of every file that is made here, in whole or in part."""
+    """Path -> content of every generated or partly generated file."""
     found = values((CHART / "values.yaml").read_text("utf-8"))
     page, known = CHART / "README.md", CHART / "values.schema.json"
     return {
@@ -142,13 +145,13 @@ def generated() -> dict[Path, str]:
 
 
 def outdated() -> list[str]:
-    """The files that are not as they would be made, from the repository's root."""
+    """Paths of the files whose generated parts are out of date, relative to the repository's root."""
     stale = [path for path, text in generated().items() if path.read_text("utf-8") != text]
     return sorted(str(path.relative_to(ROOT)) for path in stale)
 
 
 def main(arguments: list[str]) -> int:
-    """Write, or check."""
+    """Write the files, or check them; 1 if one is out of date."""
     if "--check" in arguments:
         stale = outdated()
         for name in stale:

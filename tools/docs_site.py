@@ -1,7 +1,7 @@
-"""Builds the documentation as a site and fails on every link and anchor that leads nowhere.
+"""Builds the documentation site, and fails if a link or an anchor is broken.
 
-``python tools/docs_site.py FOLDER`` copies the pages into FOLDER/pages, in the repository's own layout, and with them
-whatever they link to: pages link to READMEs and sources outside of docs/, and the generator looks into one folder only.
+``python tools/docs_site.py FOLDER`` copies the pages, and all files that they link to, into FOLDER/pages, in the
+repository's own layout: pages link to READMEs and sources outside of docs/, but the generator reads only one folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LINK: Final = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Build it; the exit code is the generator's."""
+    """Build the site; the exit code is the generator's."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python tools/docs_site.py FOLDER\n")
         return 2
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def build(into: Path, root: Path = ROOT) -> int:
-    """Stage and build; what the generator prints goes where this process prints."""
+    """Copy the pages and build the site; the generator prints to the output of this process."""
     shutil.rmtree(into, ignore_errors=True)
     for file in pages(root):
         copy = into / "pages" / file.relative_to(root)
@@ -42,7 +42,7 @@ def build(into: Path, root: Path = ROOT) -> int:
 
 
 def pages(root: Path) -> Iterator[Path]:
-    """The README, every page of docs/, and every file that a page among these links to; each once."""
+    """The README, all pages of docs/, and all files that one of these pages links to; each file once."""
     todo, seen = [root / "README.md", *sorted((root / "docs").rglob("*.md"))], set[Path]()
     while todo:
         file = todo.pop(0)

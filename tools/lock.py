@@ -1,10 +1,11 @@
-"""Requirements with hashes out of uv.lock, for pip: what the image installs, and what is audited.
+"""Prints requirements with hashes from uv.lock, for pip: the packages that the image installs and that are audited.
 
-Standard library only, since it runs before anything is installed. Printed is the run-time closure of the workspace
-members that the image holds (they themselves are built from here, no index has them), or of the packages named::
+It uses only the standard library, since it runs before anything is installed. It prints the run-time closure of the
+workspace members in the image, or of the named packages. The workspace members themselves are left out, because no
+index has them::
 
-    python tools/lock.py              # what the image holds
-    python tools/lock.py hatchling    # what its wheels are built with
+    python tools/lock.py              # the packages in the image
+    python tools/lock.py hatchling    # the packages that build its wheels
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 TESTKIT: Final = "endpointslice-hub-testkit"
-"""The workspace member that the image does not hold."""
+"""The workspace member that is not in the image."""
 LOCK: Final = Path(__file__).resolve().parents[1] / "uv.lock"
 
 Package: TypeAlias = Mapping[str, Any]
@@ -26,27 +27,27 @@ Need: TypeAlias = tuple[Package, str]
 
 
 def packages(path: Path = LOCK) -> list[Package]:
-    """Every package of the lock, in its order (by name)."""
+    """All packages of the lock, in the order of the file (by name)."""
     found: list[Package] = tomllib.loads(path.read_text(encoding="utf-8"))["package"]
     return found
 
 
 def members(locked: Iterable[Package]) -> list[str]:
     """Names of the workspace's own packages, the hub first."""
-    names = [each["name"] for each in locked if "editable" in each["source"]]
+    names = [package["name"] for package in locked if "editable" in package["source"]]
     return sorted(names, key=lambda name: (name != "endpointslice-hub", name))
 
 
 def shipped(locked: Iterable[Package]) -> list[str]:
-    """Names of the workspace's packages that the image holds, the hub first."""
+    """Names of the workspace's packages in the image, the hub first."""
     return [name for name in members(locked) if name != TESTKIT]
 
 
 def closure(locked: Sequence[Package], roots: Iterable[str]) -> list[Need]:
-    """What the roots need at run time, themselves included, sorted by name; development groups are left out.
+    """The packages that the roots need at run time, including the roots, sorted by name; without development groups.
 
     Raises:
-        LookupError: the lock lacks a package, or has several versions where an edge names none.
+        LookupError: the lock lacks a package, or has several versions of it and an edge names no version.
     """
     markers: dict[tuple[str, str], set[str]] = {}
     todo = [(find(locked, {"name": name}), "") for name in roots]
@@ -62,17 +63,17 @@ def closure(locked: Sequence[Package], roots: Iterable[str]) -> list[Need]:
 
 
 def edges(package: Package) -> Iterator[Package]:
-    """What a package depends on, its extras' needs included: an edge that asks for an extra is rare and small."""
+    """The dependencies of a package, always with those of its extras: few edges need an extra, and extras are small."""
     yield from package.get("dependencies", ())
     for needs in package.get("optional-dependencies", {}).values():
         yield from needs
 
 
 def find(locked: Iterable[Package], edge: Package) -> Package:
-    """The package an edge leads to."""
+    """The package that an edge leads to."""
     found = [
-        each for each in locked
-        if each["name"] == edge["name"] and edge.get("version", each["version"]) == each["version"]
+        package for package in locked
+        if package["name"] == edge["name"] and edge.get("version", package["version"]) == package["version"]
     ]  # fmt: skip
     if len(found) != 1:
         raise LookupError(f"uv.lock has {len(found)} packages {edge['name']}; run: uv lock")
@@ -80,22 +81,22 @@ def find(locked: Iterable[Package], edge: Package) -> Package:
 
 
 def both(one: str, other: str) -> str:
-    """A marker that holds where both do."""
-    return " and ".join(f"({each})" for each in (one, other) if each) if one and other else one or other
+    """A marker that is true if both markers are true."""
+    return " and ".join(f"({marker})" for marker in (one, other) if marker) if one and other else one or other
 
 
 def either(markers: set[str]) -> str:
-    """A marker that holds where one of them does."""
+    """A marker that is true if at least one of the markers is true."""
     return "" if "" in markers else " or ".join(sorted(markers))
 
 
 def files(package: Package) -> list[Package]:
-    """What an index has of it: wheels, and the source distribution."""
+    """The files of a package on an index: wheels, and the source distribution."""
     return [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else [])]
 
 
 def requirements(locked: Sequence[Package], roots: Iterable[str]) -> str:
-    """The lines of a requirements file for ``pip install --require-hashes``; without the workspace's own."""
+    """The lines of a requirements file for ``pip install --require-hashes``, without the workspace's own packages."""
     own = set(members(locked))
     lines = []
     for package, marker in closure(locked, roots):
@@ -106,7 +107,7 @@ def requirements(locked: Sequence[Package], roots: Iterable[str]) -> str:
 
 
 def main(roots: Sequence[str]) -> int:
-    """Print requirements for the roots; for the members that the image holds where there are none."""
+    """Print requirements for the roots; without roots, for the workspace members in the image."""
     locked = packages()
     sys.stdout.write(requirements(locked, roots or shipped(locked)))
     return 0

@@ -1,6 +1,6 @@
-"""Make ``.venv`` with the hub, its providers and the development tools: by uv if there is one, else by venv and pip.
+"""Makes ``.venv`` with the hub, its providers and the development tools: with uv if it is installed, else with pip.
 
-Called by the Makefile; standard library only. Both ways give the versions of uv.lock.
+The Makefile calls it. It uses only the standard library. Both ways install the versions of uv.lock.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def main() -> int:
             with_uv(uv)
         else:
             with_pip()
-        # An installed package brings its bytecode, an editable one does not, and some environments
-        # (PYTHONDONTWRITEBYTECODE) never write any: then every start would compile 0.2 s of source.
+        # An editable package is installed without bytecode, and some environments (PYTHONDONTWRITEBYTECODE) never
+        # write it. Then every start would spend 0.2 s on compiling.
         run(
             [
                 str(VENV / "bin" / "python"),
@@ -49,13 +49,13 @@ def main() -> int:
 
 
 def with_uv(uv: str) -> None:
-    """``uv sync``; an environment the user has active, or named elsewhere, stays as it is."""
+    """Run ``uv sync`` for ``.venv``, whatever other environment is active or configured."""
     environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
     run([uv, "sync", "--all-packages", "--frozen", "--quiet"], {**environment, "UV_PROJECT_ENVIRONMENT": str(VENV)})
 
 
 def with_pip() -> None:
-    """A plain venv, filled by its pip with the workspace members (editable) and the group ``dev``."""
+    """Make a venv, and install the workspace members (editable) and the group ``dev`` with its pip."""
     if sys.version_info < OLDEST:
         needed = ".".join(map(str, OLDEST))
         sys.exit(f"Python {needed} or newer is needed, this is {sys.version.split()[0]}; try make PYTHON=…")
@@ -71,7 +71,7 @@ def with_pip() -> None:
 
 
 def is_ours() -> bool:
-    """Whether the present environment, if any, is of this Python and can be updated in place."""
+    """Whether ``.venv`` can be updated in place: it does not exist yet, or belongs to this version of Python."""
     configuration = VENV / "pyvenv.cfg"
     if not configuration.exists():
         return True
@@ -80,7 +80,7 @@ def is_ours() -> bool:
 
 
 def need_ensurepip() -> None:
-    """Debian keeps it in a package of its own: install that where we may, else say so."""
+    """Install Debian's package of ensurepip if it is missing; without permission for that, exit with the command."""
     try:
         import ensurepip  # noqa: F401
     except ImportError:
@@ -92,13 +92,13 @@ def need_ensurepip() -> None:
 
 
 def dev_requirements() -> list[str]:
-    """The group ``dev`` of pyproject.toml without the workspace's own members, which no index has."""
+    """The group ``dev`` of pyproject.toml, without the workspace's own members, which no index has."""
     group = toml("pyproject.toml")["dependency-groups"]["dev"]
     return [line for line in group if not normal(re.split(r"[^\w.-]", line)[0]).startswith("endpointslice-hub")]
 
 
 def locked_versions() -> list[str]:
-    """``name==version`` for each package that uv.lock has in exactly one version, from an index."""
+    """``name==version`` for each package from an index that uv.lock has in exactly one version."""
     versions = defaultdict(set)
     for package in toml("uv.lock")["package"]:
         if "registry" in package["source"]:
@@ -108,18 +108,18 @@ def locked_versions() -> list[str]:
 
 def toml(name: str) -> dict[str, Any]:
     """A TOML file of the repository."""
-    import tomllib  # here: Python before 3.11 gets as far as a clear message
+    import tomllib  # imported here, so that Python before 3.11 can print a clear message
 
     return tomllib.loads(Path(name).read_text(encoding="utf-8"))
 
 
 def normal(name: str) -> str:
-    """A distribution's name as indexes compare it."""
+    """A distribution's name in the normal form of indexes."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def run(argv: list[str], environment: dict[str, str] | None = None) -> None:
-    """Run a command after showing it."""
+    """Print a command, then run it."""
     print("+", *argv, file=sys.stderr, flush=True)  # noqa: T201
     subprocess.run(argv, check=True, env=environment)  # noqa: S603
 

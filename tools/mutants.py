@@ -1,15 +1,15 @@
-"""Test the tests: change one detail of the code at a time in a copy of the tree, and see whether a unit test fails.
+"""Tests the tests: changes one detail of the code at a time, in a copy of the tree, and checks that a test fails.
 
-Every change (a *mutant*) meets the unit tests of its own room only (``hub/kube/wire.py`` meets ``tests/unit/kube``), of
-these the ones that call the changed function, fastest first. Tests on API servers take no part. A mutant that no test
-notices *survives* and is printed as a diff. The same seed draws the same mutants from the same code::
+For every change (a *mutant*), only unit tests of the same room run (for ``hub/kube/wire.py``, ``tests/unit/kube``), and
+of these only tests that call the changed function, fastest first. Tests on API servers are not used. A mutant that no
+test detects *survives* and is printed as a diff. The same seed draws the same mutants from the same code::
 
     make mutants                                            # 200 mutants of the whole hub
     make mutants ARGS="--rooms kube,observe/remote --sample 40 --seed 7"
     make mutants ARGS="--at hub/decide/guard.py"              # every mutant of one module
     make mutants ARGS="--at hub/decide/guard.py:120"          # of one line
 
-docs/mutation.md explains the figures and lists the survivors that are accepted.
+docs/mutation.md explains the kinds of mutants.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 
 SKIPPED: Final = ("hub/__main__.py", "hub/cli/")
-"""Left out unless asked for: the command line is tested as a process."""
+"""Files that are excluded unless ``--rooms`` or ``--at`` names them: tests run the command line as a process."""
 
 TESTS: Final = {
     "model": ("tests/unit/decide",),
     "errors": ("tests/unit/registry", "tests/unit/kube"),
     "app": ("tests/unit/app", "tests/unit/test_fleet_size.py"),
 }
-"""Tests of the rooms that have no folder of their own name, or that have more than this folder."""
+"""Room -> its tests, for rooms whose tests are not, or not only, in the folder of the room's name."""
 
 LEAST: Final = 85.0
 """Per cent of a sample that must be killed."""
 
 PATIENCE: Final = 3.0
-"""A test hangs that takes this many times as long as without a mutant: the machine may be busier than before."""
+"""A test may take this many times as long as without a mutant, since the machine may be busier than before."""
 GRACE_SECONDS: Final = 20.0
-"""The least time for a test."""
+"""Seconds that a test may take in addition; a test that takes longer hangs."""
 
 ENDED: Final = re.compile(r"^\S* ?\d+ (failed|passed|error|deselected)|^no tests ran|INTERNALERROR|Error", re.MULTILINE)
-"""In the output of tests that came to an end; a process that is ended for a test that hangs says nothing."""
+"""Matches the output of tests that have ended. A process that is killed because a test hangs prints none of these."""
 
 COMPARISONS: Final = {
     ast.Lt: ("<=", ">="),
@@ -86,11 +86,11 @@ class Mutant:
     kind: str
     new: str
     function: int
-    """The first line of the function it is in, decorators included; 0 = it is in none."""
+    """The first line of the function around the change, including decorators; 0 = there is no function."""
 
     @property
     def room(self) -> str:
-        """The folder or module of hub/ that it is in; in hub/observe, the room in there."""
+        """The folder or module of hub/ that contains the file; for hub/observe, the room inside of it."""
         parts = Path(self.path).with_suffix("").parts[1:]
         return "/".join(parts[:2]) if parts[0] == "observe" else parts[0]
 
@@ -102,8 +102,8 @@ class Mutant:
 class Finder(ast.NodeVisitor):
     """Collects the mutants of one file.
 
-    Not changed: annotations, decorators, assertions, f-strings (Python 3.11 does not say where their parts are) and
-    ``strict`` of ``zip``, which only a mistake of ours could trigger.
+    Annotations, decorators, assertions and f-strings are not changed (Python 3.11 does not know the positions of the
+    parts of an f-string). Neither is ``strict`` of ``zip``, since only a mistake in the code could trigger it.
     """
 
     def __init__(self, path: str, source: bytes) -> None:
@@ -115,7 +115,7 @@ class Finder(ast.NodeVisitor):
             self._lines.append(self._lines[-1] + len(line))
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """Another operator: the boundary moves, or the answer is the opposite."""
+        """Use another operator, which moves the boundary or negates the result."""
         operands = [node.left, *node.comparators]
         for left, operator, right in zip(operands, node.ops, operands[1:], strict=False):
             start, end = self._between(left, right, WRITTEN)
@@ -124,20 +124,20 @@ class Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """``and`` for ``or``, one at a time."""
+        """Exchange ``and`` and ``or``, one at a time."""
         old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
         for left, right in zip(node.values, node.values[1:], strict=False):
             self._add("and, or", left, *self._between(left, right, re.compile(rf"\b({old})\b")), new)
         self.generic_visit(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
-        """A ``not`` goes."""
+        """Remove a ``not``."""
         if isinstance(node.op, ast.Not):
             self._add("not", node, self._start(node), self._start(node) + len("not "), "")
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        """The opposite condition; the early exit at the end of the body goes."""
+        """Negate the condition; replace an early exit at the end of the body by ``pass``."""
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             return
         self._opposite(node.test)
@@ -147,12 +147,12 @@ class Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
-        """The opposite condition."""
+        """Negate the condition."""
         self._opposite(node.test)
         self.generic_visit(node)
 
     def visit_While(self, node: ast.While) -> None:
-        """The opposite condition."""
+        """Negate the condition."""
         if not isinstance(node.test, ast.Constant):
             self._opposite(node.test)
             self.visit(node.test)
@@ -160,13 +160,13 @@ class Finder(ast.NodeVisitor):
             self.visit(statement)
 
     def visit_comprehension(self, node: ast.comprehension) -> None:
-        """The opposite conditions."""
+        """Negate the conditions."""
         for test in node.ifs:
             self._opposite(test)
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        """The other boolean; an integer one up; any other number doubled."""
+        """Negate a boolean, add one to an integer, double any other number."""
         if isinstance(node.value, bool):
             self._replace("boolean", node, str(not node.value))
         elif isinstance(node.value, int):
@@ -175,22 +175,23 @@ class Finder(ast.NodeVisitor):
             self._replace("number", node, str(node.value * 2 or 1.0))
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Everything but the ``strict`` of ``zip``."""
+        """Visit all parts except ``strict`` of ``zip``."""
         kept = [word for word in node.keywords if not (word.arg == "strict" and ast.unparse(node.func) == "zip")]
         for child in (node.func, *node.args, *kept):
             self.visit(child)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """The value without the annotation."""
+        """Visit the value, but not the annotation."""
         if node.value is not None:
             self.visit(node.value)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """Defaults and body."""
+        """Visit the defaults and the body."""
         for default in (*node.args.defaults, *node.args.kw_defaults):
             if default is not None:
                 self.visit(default)
-        around, self._function = self._function, min([node.lineno, *(each.lineno for each in node.decorator_list)])
+        lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
+        around, self._function = self._function, min(lines)
         for statement in node.body:
             self.visit(statement)
         self._function = around
@@ -198,18 +199,18 @@ class Finder(ast.NodeVisitor):
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        """The body: what `frozen` and its like do is not ours to test."""
+        """Visit the body, but not arguments such as `frozen`, whose effect needs no tests here."""
         for child in node.body:
             self.visit(child)
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Nothing."""
+        """Skip it."""
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Nothing."""
+        """Skip it."""
 
     def _opposite(self, test: ast.expr) -> None:
-        """``not`` before a condition that is neither a comparison nor made of several: those have mutants already."""
+        """Add ``not`` to a simple condition; comparisons and combined conditions already have their own mutants."""
         if not isinstance(test, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.NamedExpr | ast.Constant):
             start, end = self._start(test), self._end(test)
             self._add("not", test, start, end, f"(not {self.source[start:end].decode()})")
@@ -221,9 +222,9 @@ class Finder(ast.NodeVisitor):
         self.found.append(Mutant(self.path, node.lineno, start, end, kind, new, self._function))
 
     def _between(self, left: ast.expr, right: ast.expr, operator: re.Pattern[str]) -> tuple[int, int]:
-        """Where the operator between two operands is; there may be parentheses, line ends and comments around it."""
+        """Start and end of the operator between two operands; parentheses, line ends and comments may be around it."""
         start = self._end(left)
-        between = self.source[start : self._start(right)].decode("latin-1")  # one character for a byte
+        between = self.source[start : self._start(right)].decode("latin-1")  # one character for each byte
         plain = re.sub(r"#[^\n]*", lambda comment: " " * len(comment[0]), between)
         match = operator.search(plain)
         assert match is not None, between  # noqa: S101
@@ -238,7 +239,7 @@ class Finder(ast.NodeVisitor):
 
 
 def mutants_of(path: str, source: bytes) -> list[Mutant]:
-    """Every mutant of a file, in order."""
+    """All mutants of a file, in order."""
     finder = Finder(path, source)
     finder.visit(ast.parse(source))
     return sorted(finder.found)
@@ -252,19 +253,19 @@ def diff(mutant: Mutant, source: bytes) -> str:
 
 
 def folders(room: str, tree: Path) -> list[str]:
-    """Where the unit tests of a room are."""
+    """The files and folders with the unit tests of a room."""
     paths = TESTS.get(room, (f"tests/unit/{room}", f"tests/unit/test_{room}.py"))
     return [path for path in paths if (tree / path).exists()]
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A unit test, as its run without mutants showed it.
+    """A unit test, as recorded in a run without mutants.
 
     Attributes:
-        name: how pytest names it.
-        seconds: how long it takes.
-        calls: the functions it calls, each as ``room/file.py:line``.
+        name: pytest's name of the test.
+        seconds: duration of the test.
+        calls: the functions that the test calls, each as ``room/file.py:line``.
     """
 
     name: str
@@ -273,7 +274,7 @@ class Test:
 
 
 def relevant(mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
-    """The tests a mutant meets, fastest first: of its function, else of its file, else all.
+    """The tests to run for a mutant, fastest first: tests that call its function, else its file, else all tests.
 
     A function that no test calls may be called while modules are imported, or in another process.
     """
@@ -284,21 +285,21 @@ def relevant(mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
 
 
 class Copy:
-    """A copy of the tree in which one mutant at a time lives."""
+    """A copy of the tree, which has at most one mutant at a time."""
 
     def __init__(self, tree: Path) -> None:
         self.tree = tree
         for name in files():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
-        # A changed file has another hash, so its bytecode does not count; its time and size might be the same.
+        # Python compares hashes, since a changed file may have the same time and size as its bytecode.
         compileall.compile_dir(tree / "hub", quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
 
     def unchanged(self, paths: Sequence[str]) -> list[Test]:
-        """The tests of a room, after a run without a mutant.
+        """Run the tests of a room without a mutant, and return them with durations and calls.
 
         Raises:
-            SystemExit: they fail.
+            SystemExit: a test fails.
         """
         notes = self.tree / "mutation-notes.json"
         code, said = self._pytest(paths, 900, MUTATION_NOTES=str(notes))
@@ -308,7 +309,7 @@ class Copy:
         return [Test(name, of["seconds"], frozenset(of["calls"])) for name, of in found.items()]
 
     def outcome(self, mutant: Mutant, tests: Sequence[Test]) -> str:
-        """What becomes of a mutant: killed, timeout (which counts as killed) or survived."""
+        """Run the tests with a mutant: ``killed``, ``timeout`` (which counts as killed) or ``survived``."""
         file, names = self.tree / mutant.path, self.tree / "mutation-tests.json"
         allowed = {test.name: GRACE_SECONDS + PATIENCE * test.seconds for test in tests}
         names.write_text(json.dumps(allowed), encoding="utf-8")
@@ -316,7 +317,7 @@ class Copy:
         file.write_bytes(mutant.apply(source))
         paths = dict.fromkeys(test.name.partition("::")[0] for test in tests)
         try:
-            limit = sum(allowed.values())  # for what hangs between tests
+            limit = sum(allowed.values())  # ends a process that hangs between tests
             code, said = self._pytest(list(paths), limit, MUTATION_TESTS=str(names), PYTHONDONTWRITEBYTECODE="1")
         finally:
             file.write_bytes(source)
@@ -325,7 +326,7 @@ class Copy:
         return "killed" if code is not None and ENDED.search(said) else "timeout"
 
     def _pytest(self, paths: Sequence[str], timeout: float, **environment: str) -> tuple[int | None, str]:
-        """Exit code (``None`` = out of time) and output of the tests, up to the first that fails."""
+        """Run the tests until one fails; returns the exit code (``None`` = timeout) and the output."""
         options = ["-x", "-q", "-m", "not apiserver", "-p", "no:cacheprovider", "-p", "tests.support.mutation"]
         with tempfile.TemporaryFile("w+") as output:
             running = subprocess.Popen(  # noqa: S603
@@ -344,21 +345,21 @@ class Copy:
 
 
 def stop(running: subprocess.Popen[bytes]) -> None:
-    """End a run of tests with everything it started."""
+    """Kill a run of tests and all its child processes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(running.pid, signal.SIGKILL)
     running.wait()
 
 
 def files() -> list[str]:
-    """The files of the tree as they are now: what git knows, and what it does not ignore."""
+    """The present files of the tree: tracked files, and new files that git does not ignore."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout  # noqa: S603
     return [name for name in names.split("\0") if name and (ROOT / name).is_file()]
 
 
 def candidates(rooms: Sequence[str], at: str) -> Iterator[Mutant]:
-    """The mutants asked for."""
+    """All mutants in the rooms, or at the path and line."""
     path, _, line = at.partition(":")
     for file in sorted((ROOT / "hub").rglob("*.py")):
         name = file.relative_to(ROOT).as_posix()
@@ -370,16 +371,16 @@ def candidates(rooms: Sequence[str], at: str) -> Iterator[Mutant]:
 
 
 class Run:
-    """One run: mutants, their outcomes, and what is printed of them."""
+    """One run: the mutants, their outcomes, and the printed results."""
 
     def __init__(self, mutants: Sequence[Mutant], jobs: int) -> None:
         self.mutants, self.jobs = mutants, jobs
         self.outcomes: dict[Mutant, str] = {}
 
     def run(self) -> None:
-        """Try every mutant in the order drawn, ``jobs`` at a time, and print the survivors as they come.
+        """Test the mutants in the drawn order, ``jobs`` at a time, and print each survivor at once.
 
-        An interrupt (Ctrl-C) ends the run early: what has been tried until then is a smaller random sample.
+        An interrupt (Ctrl-C) ends the run early; the mutants tested until then are a smaller random sample.
         """
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(self.jobs) as threads:
             free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
@@ -410,7 +411,7 @@ class Run:
                 say(f"stopped after {len(self.outcomes)} mutants")
 
     def table(self) -> str:
-        """The figures of every room."""
+        """The results of each room, as a table."""
         rooms: dict[str, Counter[str]] = {}
         for mutant, outcome in self.outcomes.items():
             rooms.setdefault(mutant.room, Counter())[outcome] += 1
@@ -420,7 +421,7 @@ class Run:
 
 
 def killed(found: Counter[str]) -> int:
-    """How many a test noticed."""
+    """The number of mutants that a test detected."""
     return found["killed"] + found["timeout"]
 
 
@@ -432,12 +433,12 @@ def row(name: str, found: Counter[str]) -> str:
 
 
 def say(text: str) -> None:
-    """Print at once: a run takes long."""
+    """Print without buffering, since a run takes long."""
     print(text, flush=True)  # noqa: T201
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    """1 where too few were killed."""
+    """Run mutants; returns 1 if too few were killed."""
     parser = argparse.ArgumentParser(prog="make mutants", description="Which changes of the code no unit test notices.")
     parser.add_argument("--sample", type=int, default=200, help="how many mutants to try (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="draws the same sample again (default: any)")

@@ -1,6 +1,7 @@
-"""The software bill of materials of the image: what uv.lock says, with hashes and edges, as CycloneDX 1.6 on stdout.
+"""Prints the software bill of materials of the image as CycloneDX 1.6: the packages of uv.lock with hashes and edges.
 
-Same lock, same bytes: the serial number comes from the components, the time from SOURCE_DATE_EPOCH (else 1970).
+The same lock gives the same bytes: the serial number is computed from the components, and the time is
+SOURCE_DATE_EPOCH (1970 if it is not set).
 """
 
 from __future__ import annotations
@@ -20,31 +21,31 @@ from packageurl import PackageURL
 
 
 def main() -> int:
-    """Print it."""
+    """Print the bill of materials."""
     sys.stdout.write(JsonV1Dot6(bom(lock.packages())).output_as_string(indent=2) + "\n")
     return 0
 
 
 def bom(locked: Sequence[lock.Package]) -> Bom:
-    """Every package the image holds; its subject is the hub."""
+    """The bill of all packages in the image; its subject is the hub."""
     needs = [package for package, _ in lock.closure(locked, lock.shipped(locked))]
     components = {package["name"]: component(package) for package in needs}
     hub = components["endpointslice-hub"]
     hub.type = ComponentType.APPLICATION
-    made = Bom(components=[each for each in components.values() if each is not hub])
+    made = Bom(components=[part for part in components.values() if part is not hub])
     made.metadata.component = hub
     made.metadata.timestamp = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
     made.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, lock.requirements(locked, lock.shipped(locked)))
     for package in needs:
         depends_on = [components[lock.find(locked, edge)["name"]] for edge in lock.edges(package)]
-        if package["name"] == hub.name:  # the image holds the providers beside the hub, which does not ask for them
+        if package["name"] == hub.name:  # the image also contains the providers, which the hub does not depend on
             depends_on += [components[name] for name in lock.shipped(locked) if name != hub.name]
         made.register_dependency(components[package["name"]], depends_on)
     return made
 
 
 def component(package: lock.Package) -> Component:
-    """One package, with the files the lock allows for it."""
+    """One package, with the files that the lock allows."""
     name, version = package["name"], package["version"]
     purl = PackageURL("pypi", None, name, version)
     references = [
