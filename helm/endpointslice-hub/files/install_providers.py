@@ -2,8 +2,8 @@
 
     python -c "$(cat install_providers.py)" WHEELS TARGET REQUIREMENT…
 
-No index is asked, and nothing that the image has may change: its packages are the constraints. What is installed lies
-in TARGET/site-packages, which the hub appends to its path, so that no wheel takes the place of a module of the image.
+pip uses no index, and the packages of the image are constraints, so they cannot change. The wheels are installed into
+TARGET/site-packages. The hub appends this folder to its path, so that no wheel can replace a module of the image.
 """
 
 import importlib.metadata

@@ -2,7 +2,7 @@
 {{ .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* 55 characters: a Service's name has 63, and some of these names end in -metrics. */}}
+{{/* At most 55 characters: a Service's name may have 63, and some of these names end in -metrics. */}}
 {{- define "hub.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{ .Values.fullnameOverride | trunc 55 | trimSuffix "-" }}
@@ -16,7 +16,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* Names of cluster-scoped objects: two releases of one name in two namespaces must not meet. */}}
+{{/* Names of cluster-scoped objects: releases of the same name in two namespaces must not use the same objects. */}}
 {{- define "hub.clusterName" -}}
 {{ printf "%s.%s" .Release.Namespace (include "hub.fullname" .) }}
 {{- end }}
@@ -36,7 +36,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* A label's value has 63 characters at most; a longer owner is cut and made unique again. */}}
+{{/* A label's value has at most 63 characters; a longer owner is cut, and made unique again by a hash. */}}
 {{- define "hub.owner" -}}
 {{- $owner := .Values.owner | default (printf "%s.%s" .Release.Namespace .Release.Name) -}}
 {{- if gt (len $owner) 63 -}}
@@ -65,7 +65,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.registry.existingConfigMap | default .Values.registry.existingSecret | default (printf "%s-registry" (include "hub.fullname" .)) }}
 {{- end }}
 
-{{/* Restricted Pod security, for every container. */}}
+{{/* The security context of every container, as the restricted Pod security standard requires. */}}
 {{- define "hub.containerSecurity" -}}
 allowPrivilegeEscalation: false
 capabilities: {drop: [ALL]}
@@ -74,7 +74,7 @@ runAsNonRoot: true
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
-{{/* What the hub does for Services: everywhere, or in some namespaces. */}}
+{{/* Permissions for Services and slices: cluster-wide, or in some namespaces. */}}
 {{- define "hub.targetRules" -}}
 - {apiGroups: [""], resources: [services], verbs: [list, watch]}
 - apiGroups: [discovery.k8s.io]
@@ -85,7 +85,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- end }}
 
-{{/* Python that is `hub` with the providers of the init container. */}}
+{{/* Python code that runs `hub` with the providers of the init container. */}}
 {{- define "hub.withWheels" -}}
 import sys; sys.path.append("/providers/site-packages"); from hub.cli import main; main()
 {{- end }}
@@ -149,7 +149,7 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 {{- end }}
 {{- end }}
 
-{{/* Ranges that are never published, in slices of every source; tests hold them equal to the hub's own. */}}
+{{/* Ranges that are never published, in slices of every source; a test compares them with the hub's own. */}}
 {{- define "hub.deniedAlways" -}}
 - 127.0.0.0/8
 - ::1/128
@@ -176,7 +176,7 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 - 2001::/32
 {{- end }}
 
-{{/* What the schema cannot see: values that do not fit together, or this cluster. Each says what to do. */}}
+{{/* Checks that the schema cannot make: values that contradict each other, or do not fit this cluster. Each says what to do. */}}
 {{- define "hub.validate" -}}
 {{- $given := list -}}
 {{- with .Values.registry.data }}{{ $given = append $given "registry.data" }}{{ end -}}
@@ -236,7 +236,7 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 {{- include "hub.validateRegistry" . -}}
 {{- end }}
 
-{{/* An existing registry, where helm can look: that it exists, and has the key. */}}
+{{/* Checks that an existing registry exists and has the key, if helm can read the cluster. */}}
 {{- define "hub.validateRegistry" -}}
 {{- $name := .Values.registry.existingConfigMap | default .Values.registry.existingSecret -}}
 {{- $kind := empty .Values.registry.existingConfigMap | ternary "Secret" "ConfigMap" -}}
