@@ -34,7 +34,7 @@ from hub.kube.resolver import LookupPool
 from hub.model import LOCAL, Finding, TargetKey
 from hub.observe.health.board import Board
 from hub.observe.local import accepted
-from hub.observe.local.accepted import Keeper, stand_in
+from hub.observe.local.accepted import Keeper, load_kept
 from hub.observe.local.approvals import Approvals, flags
 from hub.observe.local.cluster import LocalCluster
 from hub.observe.local.secrets import Secrets
@@ -88,7 +88,7 @@ class Hub:
         registry: the registry in force: the file's, with the copies that Services ask for by annotation.
         problems: problems of the last accepted file.
         rejected: why the present file is rejected; None if it is accepted.
-        stand_in: if the file was rejected at start: when the registry in force was accepted, by this process or an
+        fallback_accepted_at: if the file was rejected at start: when the registry in force was accepted, by this process or an
             earlier one; "" otherwise.
         reloads: number of registry files accepted and rejected since the start.
         reloaded_at: Unix time at which the last file was accepted.
@@ -108,7 +108,7 @@ class Hub:
         self.registry = self._written = loaded.registry
         self.problems = loaded.problems
         self.rejected: RegistryError | None = None
-        self.stand_in = ""
+        self.fallback_accepted_at = ""
         self.reloads = {"accepted": 1, "rejected": 0}
         self.reloaded_at = clock.wall()
         self.clock = clock
@@ -157,7 +157,7 @@ class Hub:
         self.approvals = Approvals(client, clock, namespace, owner, self._approvals_changed)
         self.keeper = Keeper(client, clock, namespace, owner, lambda: self.leads)
         if options.content is None and writes_api:
-            self.keeper.accepted(loaded.content)
+            self.keeper.keep(loaded.content)
         self.adopting = Adopting(client, clock, self._target_changed, options.target_namespaces)
         self.adopting.follow(self.registry)
         self.own_networks = OwnNetworks(
@@ -289,7 +289,7 @@ class Hub:
             self.queue.add(key)
 
     def _approvals_changed(self) -> None:
-        self.fleet.reconsider()
+        self.fleet.check_identities()
         self._wake(self.everything())
 
     def _own_networks_changed(self) -> None:
@@ -352,10 +352,10 @@ class Hub:
             problem = Problem(self.options.registry, 0, 0, "owner", f"changed from {old.owner!r} to {owner!r}", RESTART)
             self._registry_changed(RegistryError((problem,)))
             return
-        self.rejected, self.stand_in = None, ""
+        self.rejected, self.fallback_accepted_at = None, ""
         self.reloads["accepted"] += 1
         if not self.options.dry_run:
-            self.keeper.accepted(outcome.content)
+            self.keeper.keep(outcome.content)
         self.reloaded_at = self.clock.wall()
         self.problems = outcome.problems
         for problem in outcome.problems:
@@ -370,7 +370,7 @@ class Hub:
             from hub.views.service import EndpointViews
 
             self.views = EndpointViews(self._connection, self.clock, namespaces=self.options.target_namespaces)
-            self.views.lead(leading=self.leads and not self.options.dry_run)
+            self.views.set_leading(leading=self.leads and not self.options.dry_run)
         if self.views is not None:
             self.views.update(self.registry.views)
 
@@ -396,7 +396,7 @@ class Hub:
             if old.notes.get(key) != note:
                 log.warning("%s: %s: %s", key, note.reason, note.message)
         before, self._concerns = self._concerns, Concerns(registry)
-        self.local.own(self._owners())
+        self.local.follow_owners(self._owners())
         self.adopting.follow(self.registry)
         self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
         self.leading.use(registry)
@@ -472,16 +472,16 @@ class Hub:
             self.reconciler.journal.flush()
             if self.leads:
                 held = self.reconciler.withheld()
-                self.keeper.withhold(held.hash if held is not None else "")
+                self.keeper.note_withheld(held.hash if held is not None else "")
             await self.clock.sleep(1.0)
 
     async def _lead(self) -> None:
         """Take part in the election, or write without one, once everything is known that the first write needs."""
         await self.local.wait_synced()
-        self.fleet.reconsider()
+        self.fleet.check_identities()
         with suppress(TimeoutError):
             async with asyncio.timeout(OWN_NETWORKS_PATIENCE):
-                await self.own_networks.asked.wait()
+                await self.own_networks.answered.wait()
         await self.adopting.wait_synced()
         await self.restore()
         if not self.options.leader_elect:
@@ -499,7 +499,7 @@ class Hub:
         before, self._held = self._held, self.leading.held
         gained = self._held - before
         if self.views is not None:
-            self.views.lead(leading=self.leads and not self.options.dry_run)
+            self.views.set_leading(leading=self.leads and not self.options.dry_run)
         if self.leading.count > 1 and not self.health.stopping:
             self.fleet.update(self.leading.part(), self.own_networks.networks)
         if before - self._held:  # another replica writes these targets and remembers their state
@@ -511,10 +511,10 @@ class Hub:
         if gained:
             if self.leading.count == 1 and not self.elector.continued:  # our memory is older than the other's writes
                 self._forget((*self.everything(), *self.reconciler.known()))
-            self.keeper.led()
+            self.keeper.begin_leading()
             self.reconciler.reread(withheld=self.leading.shards.inherit())
             self.identities.reread()
-            self.fleet.reconsider()
+            self.fleet.check_identities()
         only_gained = gained and self.leading.count > 1
         self._wake(key for key in self.everything() if not only_gained or self.leading.shard(key) in gained)
 
@@ -522,7 +522,7 @@ class Hub:
         """Forget the state of targets that another replica writes, or wrote until now."""
         for key in keys:
             self.reconciler.forget(key)
-            self.recorder.standing(key, ())
+            self.recorder.set_findings(key, ())
         self.local.slices.thin_out()
 
     # --- Secrets ---------------------------------------------------------------------------------------
@@ -577,7 +577,7 @@ async def assemble(
         async with Client(Credentials(access, clock), pool) as client:
             at = ""
             if loaded is None:
-                loaded, at = await stand_in(client, options.namespace, options.registry, options.owner)
+                loaded, at = await load_kept(client, options.namespace, options.registry, options.owner)
             if loaded is None:
                 assert rejected is not None  # noqa: S101 - else the registry would be loaded
                 raise rejected
@@ -585,7 +585,7 @@ async def assemble(
                 log.warning("registry: %s", problem)
             hub = Hub(options, loaded, client, clock, pool, start_loop)
             if rejected is not None:
-                hub.rejected, hub.stand_in = rejected, at
+                hub.rejected, hub.fallback_accepted_at = rejected, at
                 hub.reloads["accepted"] = 0
             yield hub
     finally:

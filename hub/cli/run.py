@@ -191,7 +191,7 @@ async def serve(
     sys.setswitchinterval(SWITCH_INTERVAL)
     from hub.errors import RegistryError
     from hub.registry.isolated import begin
-    from hub.runtime.collector import sparing
+    from hub.runtime.collector import avoid_long_collections
 
     check = None
     with suppress(RegistryError):  # assemble() loads the registry again and handles the error
@@ -199,7 +199,7 @@ async def serve(
 
     running: Hub | None = None
     # Also around the imports: their objects stay, and garbage collection would take a tenth of the imports' time.
-    async with sparing(lambda: running is not None and _settled(running)):
+    async with avoid_long_collections(lambda: running is not None and _settled(running)):
         # In a thread, because the import takes a third of a second.
         await asyncio.to_thread(import_module, "hub.app.hub")
         from hub.app.hub import assemble

@@ -20,7 +20,7 @@ import msgspec
 
 from hub.errors import AlreadyExists, ApiError, Forbidden, HubError, NotFound, ServerFault, TooManyRequests
 from hub.events.catalog import Reason
-from hub.events.series import EventSeries, Held, Regarding, Series
+from hub.events.series import EventFinding, EventSeries, Regarding, Series
 from hub.kube.client import MERGE_PATCH, Client
 from hub.model import MANAGED_BY
 from hub.reconcile.writer import NAMESPACE_ENDS
@@ -73,7 +73,7 @@ class Recorder:
         self._leading = leading
         self._instance = (instance or socket.gethostname())[:128]
         self._series = EventSeries()
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._forbidden: dict[str, str] = {}
         """Namespace -> why Events are refused there."""
         self._last_name = 0
@@ -94,21 +94,21 @@ class Recorder:
         rest = len(self._forbidden) - 1
         return min(self._forbidden.values()) + (f" (and in {rest} more namespaces)" if rest else "")
 
-    def happened(self, reason: Reason, regarding: Regarding, message: str) -> None:
+    def record_occurrence(self, reason: Reason, regarding: Regarding, message: str) -> None:
         """Record one occurrence."""
         if self.enabled and self._leading():
-            self._series.happened(Held(reason, regarding, "", message), self._clock.now())
+            self._series.record_occurrence(EventFinding(reason, regarding, "", message), self._clock.now())
             self._wake()
 
-    def standing(self, subject: Hashable, found: Iterable[Held]) -> None:
+    def set_findings(self, subject: Hashable, found: Iterable[EventFinding]) -> None:
         """Record all current findings of a subject. Earlier findings that are missing have ended."""
         if self.enabled and self._leading():
-            self._series.standing(subject, found, self._clock.now())
+            self._series.set_findings(subject, found, self._clock.now())
             self._wake()
 
-    def reports(self, subject: Hashable) -> bool:
+    def has_findings(self, subject: Hashable) -> bool:
         """Whether a subject has current findings."""
-        return self._series.reports(subject)
+        return self._series.has_findings(subject)
 
     def clear(self) -> None:
         """Forget all findings, when this process no longer leads."""
@@ -116,7 +116,7 @@ class Recorder:
 
     def _wake(self) -> None:
         if self._series.pending:
-            self._news.set()
+            self._wakeup.set()
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -126,10 +126,10 @@ class Recorder:
                 while self._leading() and (series := self._series.take()) is not None:
                     await self._deliver(series)
                     await self._clock.sleep(PACE)
-            self._news.clear()
+            self._wakeup.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK):
-                    await self._news.wait()
+                    await self._wakeup.wait()
 
     async def _deliver(self, series: Series) -> None:
         """Send one Event: try again while the API is unreachable or overloaded, give up if it refuses the Event."""
@@ -150,7 +150,7 @@ class Recorder:
                 await self._clock.sleep(max(error.retry_after or 0.0, backoff.next(self._clock.now())))
                 continue
             except ApiError as error:
-                self._say(series, error)
+                self._log_refusal(series, error)
                 break
             except HubError:  # the API is unreachable
                 await self._clock.sleep(backoff.next(self._clock.now()))
@@ -159,9 +159,9 @@ class Recorder:
             self._forbidden.pop(series.key.regarding.namespace, None)
             return
         self.refused += 1
-        self._series.gone(series)
+        self._series.forget(series)
 
-    def _say(self, series: Series, error: ApiError) -> None:
+    def _log_refusal(self, series: Series, error: ApiError) -> None:
         namespace = series.key.regarding.namespace
         if isinstance(error, Forbidden) and NAMESPACE_ENDS not in error.message:
             rule = f"the hub's account lacks the rule «{RULE}», or the API does not take Events there"

@@ -58,7 +58,7 @@ class Key(NamedTuple):
     scope: str
 
 
-class Held(NamedTuple):
+class EventFinding(NamedTuple):
     """A current finding; ``scope`` distinguishes findings of one reason on one object."""
 
     reason: Reason
@@ -77,7 +77,7 @@ class Series(msgspec.Struct):
         sent_at: when it was last put into the queue.
         name: the Event's name; "" until it is created.
         queued: whether the Event waits to be sent.
-        news: whether it occurred since it was last taken from the queue.
+        unsent: whether it occurred since it was last taken from the queue.
     """
 
     key: Key
@@ -88,22 +88,22 @@ class Series(msgspec.Struct):
     sent_at: float = float("-inf")
     name: str = ""
     queued: bool = False
-    news: bool = True
+    unsent: bool = True
 
 
-class _Standing(msgspec.Struct):
+class _CurrentFinding(msgspec.Struct):
     """A current finding.
 
     Attributes:
         since: when it was first reported.
-        holders: the subjects that report it.
-        said_at: when it was last counted in an Event; None = not yet.
+        subjects: the subjects that report it.
+        counted_at: when it was last counted in an Event; None = not yet.
     """
 
-    held: Held
+    finding: EventFinding
     since: float
-    holders: set[Hashable] = msgspec.field(default_factory=set)
-    said_at: float | None = None
+    subjects: set[Hashable] = msgspec.field(default_factory=set)
+    counted_at: float | None = None
 
 
 class _Bucket(msgspec.Struct):
@@ -128,11 +128,11 @@ class EventSeries:
 
     def __init__(self) -> None:
         self.suppressed = 0
-        self._standing: dict[Key, _Standing] = {}
+        self._current: dict[Key, _CurrentFinding] = {}
         self._reported: dict[Hashable, frozenset[Key]] = {}
-        self._unsaid: set[Key] = set()
+        self._without_event: set[Key] = set()
         """Current findings without an Event so far."""
-        self._later: dict[Key, tuple[Held | None, float]] = {}
+        self._later: dict[Key, tuple[EventFinding | None, float]] = {}
         """Occurrences of reasons with ``every``: the last one that is not sent (None = all are), and when it may be."""
         self._series: dict[Key, Series] = {}
         self._similar: dict[tuple[Regarding, str], dict[str, float]] = {}
@@ -142,55 +142,55 @@ class EventSeries:
 
     # --- findings and occurrences -----------------------------------------------------------------------
 
-    def happened(self, held: Held, now: float) -> None:
+    def record_occurrence(self, finding: EventFinding, now: float) -> None:
         """Record one occurrence."""
-        if not held.reason.every:
-            self._happen(held, now)
+        if not finding.reason.every:
+            self._record(finding, now)
             return
-        key = _key(held)
+        key = _key(finding)
         known = self._later.get(key)
         if known is None:
-            self._happen(held, now)
-            self._later[key] = (None, now + held.reason.every)
+            self._record(finding, now)
+            self._later[key] = (None, now + finding.reason.every)
         else:
-            self._later[key] = (held, known[1])
+            self._later[key] = (finding, known[1])
 
-    def standing(self, subject: Hashable, found: Iterable[Held], now: float) -> None:
+    def set_findings(self, subject: Hashable, found: Iterable[EventFinding], now: float) -> None:
         """Record all current findings of a subject. Earlier findings that are missing have ended."""
         before = self._reported.get(subject, _NONE)
         keys: set[Key] = set()
-        for held in found:
-            key = _key(held)
+        for finding in found:
+            key = _key(finding)
             keys.add(key)
-            known = self._standing.get(key)
+            known = self._current.get(key)
             if known is None:
-                known = self._standing[key] = _Standing(held, now)
-                self._unsaid.add(key)
-                self._say(key, known, now)
-            known.held = held
-            known.holders.add(subject)
+                known = self._current[key] = _CurrentFinding(finding, now)
+                self._without_event.add(key)
+                self._try_event(key, known, now)
+            known.finding = finding
+            known.subjects.add(subject)
         for key in before - keys:
-            known = self._standing[key]
-            known.holders.discard(subject)
-            if not known.holders:
-                del self._standing[key]
-                self._unsaid.discard(key)
+            known = self._current[key]
+            known.subjects.discard(subject)
+            if not known.subjects:
+                del self._current[key]
+                self._without_event.discard(key)
         if keys:
             self._reported[subject] = frozenset(keys)
         else:
             self._reported.pop(subject, None)
 
-    def reports(self, subject: Hashable) -> bool:
+    def has_findings(self, subject: Hashable) -> bool:
         """Whether a subject has current findings."""
         return subject in self._reported
 
     def tick(self, now: float) -> None:
         """Queue the Events that have become due. The recorder calls this every few seconds."""
-        for key in list(self._unsaid):
-            self._say(key, self._standing[key], now)
-        self._say_due(now)
+        for key in list(self._without_event):
+            self._try_event(key, self._current[key], now)
+        self._record_due(now)
         for series in list(self._series.values()):  # a copy: if the queue is full, _send removes the oldest series
-            if series.news and not series.queued and now - series.sent_at >= UPDATE:
+            if series.unsent and not series.queued and now - series.sent_at >= UPDATE:
                 self._send(series, now)
         if now - self._swept_at >= 60.0:
             self._swept_at = now
@@ -198,41 +198,41 @@ class EventSeries:
 
     def clear(self) -> None:
         """Forget all current findings, when another process leads. They count as new if this process leads again."""
-        self._standing.clear()
+        self._current.clear()
         self._reported.clear()
-        self._unsaid.clear()
+        self._without_event.clear()
         self._later.clear()
         for queue in self._queues.values():
             queue.clear()
         self._series = {key: series for key, series in self._series.items() if series.name}
         for series in self._series.values():
-            series.queued = series.news = False
+            series.queued = series.unsent = False
 
-    def _say(self, key: Key, known: _Standing, now: float) -> None:
-        if now - known.since >= known.held.reason.after and self._occur(known.held, now):
-            known.said_at = now
-            self._unsaid.discard(key)
+    def _try_event(self, key: Key, known: _CurrentFinding, now: float) -> None:
+        if now - known.since >= known.finding.reason.after and self._count(known.finding, now):
+            known.counted_at = now
+            self._without_event.discard(key)
 
-    def _say_due(self, now: float) -> None:
-        for key, (held, due) in list(self._later.items()):
+    def _record_due(self, now: float) -> None:
+        for key, (finding, due) in list(self._later.items()):
             if now < due:
                 continue
-            if held is None:
+            if finding is None:
                 del self._later[key]
             else:
-                self._happen(held, now)
-                self._later[key] = (None, now + held.reason.every)
+                self._record(finding, now)
+                self._later[key] = (None, now + finding.reason.every)
 
-    def _happen(self, held: Held, now: float) -> None:
-        if not self._occur(held._replace(scope=held.note), now):
+    def _record(self, finding: EventFinding, now: float) -> None:
+        if not self._count(finding._replace(scope=finding.note), now):
             self.suppressed += 1
 
     def _sweep(self, now: float) -> None:
         """Count findings that last, and forget series, similar messages and token buckets that are no longer needed."""
-        for known in self._standing.values():
-            if known.said_at is not None and now - known.said_at >= REFRESH:
-                known.said_at = now
-                self._occur(known.held, now, stays=True)
+        for known in self._current.values():
+            if known.counted_at is not None and now - known.counted_at >= REFRESH:
+                known.counted_at = now
+                self._count(known.finding, now, lasts=True)
         for key in [
             key for key, series in self._series.items() if not series.queued and self._is_over(key, series, now)
         ]:
@@ -250,43 +250,43 @@ class EventSeries:
 
     def _is_over(self, key: Key, series: Series, now: float) -> bool:
         """Whether the series has ended, so that the next occurrence makes a new Event."""
-        return now - series.seen_at > (LIFETIME if key in self._standing else QUIET)
+        return now - series.seen_at > (LIFETIME if key in self._current else QUIET)
 
     # --- one Event ----------------------------------------------------------------------------------------
 
-    def _occur(self, held: Held, now: float, *, stays: bool = False) -> bool:
+    def _count(self, finding: EventFinding, now: float, *, lasts: bool = False) -> bool:
         """Count one occurrence.
 
         Args:
-            held: the finding.
+            finding: the finding.
             now: the time.
-            stays: whether the finding lasts, rather than having come back.
+            lasts: whether the finding lasts, rather than having come back.
 
         Returns:
             False if the object's token bucket is empty, so that a new Event cannot be sent yet.
         """
-        key = _key(held)
+        key = _key(finding)
         series = self._series.get(key)
         if series is None:
             similar = self._similar.setdefault((key.regarding, key.reason), {})
             if similar.get(key.scope, float("-inf")) <= now - SIMILAR_WITHIN:
                 recent = sum(1 for at in similar.values() if now - at < SIMILAR_WITHIN)
                 if recent >= SIMILAR:
-                    held = held._replace(scope=COMBINED, note=COMBINED + held.note)
-                    key = _key(held)
+                    finding = finding._replace(scope=COMBINED, note=COMBINED + finding.note)
+                    key = _key(finding)
                     series = self._series.get(key)
                 else:
                     similar.pop(key.scope, None)
                     similar[key.scope] = now
-        if series is not None and (stays or now - series.seen_at < QUIET) and now - series.sent_at < LIFETIME:
+        if series is not None and (lasts or now - series.seen_at < QUIET) and now - series.sent_at < LIFETIME:
             series.count += 1
-            series.seen_at, series.news = now, True
+            series.seen_at, series.unsent = now, True
             if now - series.sent_at >= UPDATE:
                 self._send(series, now)
             return True
         if series is not None and series.queued:  # the series has ended, but its Event still waits in the queue
             return True
-        series = Series(key, held.reason, note(held.note), now)
+        series = Series(key, finding.reason, note(finding.note), now)
         if not self._send(series, now):
             return False
         self._series.pop(key, None)
@@ -305,7 +305,7 @@ class EventSeries:
         queue = self._queues[series.reason.type]
         if len(queue) >= PENDING:
             self.suppressed += 1
-            self.gone(queue.popleft())
+            self.forget(queue.popleft())
         series.queued, series.sent_at = True, now
         queue.append(series)
         return True
@@ -322,11 +322,11 @@ class EventSeries:
         for queue in self._queues.values():
             if queue:
                 series = queue.popleft()
-                series.queued = series.news = False
+                series.queued = series.unsent = False
                 return series
         return None
 
-    def gone(self, series: Series) -> None:
+    def forget(self, series: Series) -> None:
         """Forget a series whose Event does not exist, so that the next occurrence makes a new Event."""
         series.queued = False
         if self._series.get(series.key) is series:
@@ -336,8 +336,8 @@ class EventSeries:
 _NONE: Final[frozenset[Key]] = frozenset()
 
 
-def _key(held: Held) -> Key:
-    return Key(held.regarding, held.reason.name, held.scope)
+def _key(finding: EventFinding) -> Key:
+    return Key(finding.regarding, finding.reason.name, finding.scope)
 
 
 def note(text: str) -> str:

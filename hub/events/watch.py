@@ -15,7 +15,7 @@ from hub.errors import RegistryError
 from hub.events import catalog as reasons
 from hub.events.catalog import REASONS, Reason
 from hub.events.recorder import Recorder
-from hub.events.series import Held, Regarding
+from hub.events.series import EventFinding, Regarding
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.model import LOCAL, Finding, Slice, TargetKey
@@ -91,7 +91,7 @@ class EventWatch:
         """Check the clusters and the registry until cancelled."""
         while True:
             if self._hub.writing and self._recorder.enabled:
-                self.look()
+                self.report_hub()
             else:
                 self._troubled.clear()
                 self._withheld = None
@@ -101,19 +101,19 @@ class EventWatch:
 
     def decided(self, result: Decision) -> None:
         """Report the findings of a pass over a target."""
-        if not result.findings and not self._recorder.reports(result.target):
+        if not result.findings and not self._recorder.has_findings(result.target):
             return
-        held: list[Held] = []
+        current: list[EventFinding] = []
         for finding in result.findings:
             reason = REASONS.get(finding.reason)
             if reason is None:
                 continue
             regarding = self._itself if reason.on == "hub" else self._service(result.target)
             if reason.momentary:
-                self._recorder.happened(reason, regarding, finding.message)
+                self._recorder.record_occurrence(reason, regarding, finding.message)
             else:
-                held.append(Held(reason, regarding, _scope(reason, finding), finding.message))
-        self._recorder.standing(result.target, held)
+                current.append(EventFinding(reason, regarding, _scope(reason, finding), finding.message))
+        self._recorder.set_findings(result.target, current)
 
     def published(self, result: Decision, done: Iterable[tuple[str, Slice]]) -> None:
         """Report the slices that a pass over a target wrote."""
@@ -133,7 +133,7 @@ class EventWatch:
         of = ", ".join(f"{number} of {cluster}" for cluster, number in sorted(endpoints.items()))
         writes = ", ".join(f"{number} {operation}d" for operation, number in sorted(operations.items()))
         message = f"endpoints: {of or 'none'}; slices: {writes}"
-        self._recorder.happened(reasons.PUBLISHED, self._service(result.target), message)
+        self._recorder.record_occurrence(reasons.PUBLISHED, self._service(result.target), message)
 
     def _service(self, key: TargetKey) -> Regarding:
         service = self._hub.local.services.get(key)
@@ -141,12 +141,12 @@ class EventWatch:
 
     # --- clusters, sources and the registry --------------------------------------------------------------------
 
-    def look(self) -> None:
+    def report_hub(self) -> None:
         """Report the current findings of the hub itself."""
         found = [*self._clusters(), *self._sources(), *self._credentials(), *self._registry()]
-        self._recorder.standing(HUB, found)
+        self._recorder.set_findings(HUB, found)
 
-    def _clusters(self) -> Iterable[Held]:
+    def _clusters(self) -> Iterable[EventFinding]:
         clusters = self._hub.fleet.clusters
         self._troubled &= clusters.keys()
         for name, cluster in clusters.items():
@@ -156,12 +156,14 @@ class EventWatch:
             reason = STATES.get(status.state)
             if reason is not None:
                 self._troubled.add(name)
-                yield Held(reason, self._itself, name, f"{name}: {status.error}")
+                yield EventFinding(reason, self._itself, name, f"{name}: {status.error}")
             elif status.state is State.READY and name in self._troubled:
                 self._troubled.discard(name)
-                self._recorder.happened(reasons.RECOVERED, self._itself, f"{name}: its nodes are followed again")
+                self._recorder.record_occurrence(
+                    reasons.RECOVERED, self._itself, f"{name}: its nodes are followed again"
+                )
 
-    def _sources(self) -> Iterable[Held]:
+    def _sources(self) -> Iterable[EventFinding]:
         fleet = self._hub.fleet
         for key, source in fleet.sources.items():
             remote = fleet.clusters.get(key.cluster)
@@ -169,9 +171,9 @@ class EventWatch:
                 continue  # the cluster's own Event says so already
             if (problem := source.problem) and self._hub.leading.acts_for(key.cluster):
                 text = f"{key.cluster}: provider {key.provider.name}: {problem}"
-                yield Held(reasons.PROVIDER, self._itself, f"{key.cluster} {key.provider.name}", text)
+                yield EventFinding(reasons.PROVIDER, self._itself, f"{key.cluster} {key.provider.name}", text)
 
-    def _credentials(self) -> Iterable[Held]:
+    def _credentials(self) -> Iterable[EventFinding]:
         clients = {name: cluster.client for name, cluster in self._hub.fleet.clusters.items()}
         for name, client in (*clients.items(), (LOCAL, self._hub.client)):
             if not (self._hub.leading.first if name == LOCAL else self._hub.leading.acts_for(name)):
@@ -184,9 +186,9 @@ class EventWatch:
                 date = rfc3339(ends)
                 text = f"{name}: the credential of {access.access.origin} ends at {date}"
                 text += f" and is not renewed: {problem}" if problem else ""
-                yield Held(reasons.CREDENTIAL, self._itself, name, text)
+                yield EventFinding(reasons.CREDENTIAL, self._itself, name, text)
 
-    def _registry(self) -> Iterable[Held]:
+    def _registry(self) -> Iterable[EventFinding]:
         if not self._hub.leading.first:
             self._withheld = None
             return
@@ -194,13 +196,15 @@ class EventWatch:
             rest = len(rejected.problems) - 1
             more = f" (and {rest} more)" if rest > 0 else ""
             text = f"{rejected.problems[0] if rejected.problems else rejected}{more}"
-            yield Held(reasons.REJECTED, self._itself, "", text)
+            yield EventFinding(reasons.REJECTED, self._itself, "", text)
         before, self._withheld = self._withheld, self._hub.withheld()
         if self._withheld is not None:
-            yield Held(reasons.REMOVAL, self._itself, "", self._withheld.message)
+            yield EventFinding(reasons.REMOVAL, self._itself, "", self._withheld.message)
         if before not in (None, self._withheld) and before.hash in self._hub.approvals.valid():
-            text = f"registry: {len(before.entries)} entries with {before.endpoints} endpoints may go: approved"
-            self._recorder.happened(reasons.APPROVED, self._itself, text)
+            text = (
+                f"registry: the removal of {len(before.entries)} entries with {before.endpoints} endpoints is approved"
+            )
+            self._recorder.record_occurrence(reasons.APPROVED, self._itself, text)
 
 
 def _scope(reason: Reason, finding: Finding) -> str:

@@ -8,7 +8,7 @@ the change. If the pass needs no write (the change was a heartbeat, or the guard
 from __future__ import annotations
 
 from hub.model import TargetKey
-from hub.runtime.tally import WRITES, Tally
+from hub.runtime.tally import WRITE_BOUNDS, Tally
 
 
 class Latency:
@@ -19,7 +19,7 @@ class Latency:
     """
 
     def __init__(self) -> None:
-        self.seconds = Tally(WRITES)
+        self.seconds = Tally(WRITE_BOUNDS)
         self._arrived: dict[TargetKey, float] = {}
         """When the oldest change arrived that no pass has seen."""
         self._carried: dict[TargetKey, float] = {}

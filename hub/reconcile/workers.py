@@ -13,7 +13,7 @@ from hub.model import TargetKey
 from hub.reconcile.reconciler import Reconciler
 from hub.runtime.clock import Clock
 from hub.runtime.queue import RETRY_BASE, KeyedQueue
-from hub.runtime.tally import WRITES, Tally
+from hub.runtime.tally import WRITE_BOUNDS, Tally
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Passes:
         self._dry_run = dry_run
         self._problems: dict[TargetKey, str] = {}
         self.outcomes = dict.fromkeys(("succeeded", "failed", "not-leader", "defect"), 0)
-        self.durations = Tally(WRITES)
+        self.durations = Tally(WRITE_BOUNDS)
 
     async def work(self) -> None:
         """Work as one of the workers until cancelled. Run this under :func:`hub.runtime.supervise.supervise`."""

@@ -25,34 +25,34 @@ from typing import Any, Final
 
 log = logging.getLogger(__name__)
 
-LONG: Final = 0.01
+LONG_COLLECTION: Final = 0.01
 """Seconds; after a full collection that takes longer, all remaining objects are frozen. A tenth of the time that
 anything may block the event loop."""
 THRESHOLDS: Final = (700, 3, 1)
 """Thresholds of the three generations. With Python's defaults (700, 10, 10), up to 70,000 objects accumulate between
 full collections, and each of them may refer to a hundred endpoints."""
-DAY: Final = 86400.0
+FULL_COLLECTION_INTERVAL: Final = 86400.0
 """Seconds between collections of all objects, which take a third of a second of CPU for 50,000 Nodes."""
-PATIENCE: Final = 300.0
+LONGEST_START: Final = 300.0
 """The longest time without collections, in seconds; a start with hundreds of clusters takes that long on a tenth of a
 core."""
-LOOK: Final = 0.5
+START_POLL: Final = 0.5
 """Seconds between two checks whether the start is over."""
 
 
 @asynccontextmanager
-async def sparing(known: Callable[[], bool], patience: float = PATIENCE) -> AsyncIterator[None]:
+async def avoid_long_collections(started: Callable[[], bool], patience: float = LONGEST_START) -> AsyncIterator[None]:
     """Avoid long collections while the context is open. This changes settings of the whole process.
 
     Args:
-        known: returns whether the start is over; polled every ``LOOK`` seconds.
+        started: returns whether the start is over; polled every ``START_POLL`` seconds.
         patience: seconds after which the start counts as over.
     """
     watch, thresholds = _Watch(), gc.get_threshold()
     gc.disable()
     gc.set_threshold(*THRESHOLDS)
     gc.callbacks.append(watch)
-    task = asyncio.create_task(_settle(known, patience), name="garbage collector")
+    task = asyncio.create_task(_settle(started, patience), name="garbage collector")
     try:
         yield
     finally:
@@ -63,16 +63,16 @@ async def sparing(known: Callable[[], bool], patience: float = PATIENCE) -> Asyn
         gc.enable()
 
 
-async def _settle(known: Callable[[], bool], patience: float) -> None:
+async def _settle(started: Callable[[], bool], patience: float) -> None:
     """Wait until the start is over, then freeze all objects and enable collections; once a day collect all objects."""
     end = time.monotonic() + patience
-    while not known() and time.monotonic() < end:  # noqa: ASYNC110 - a state, not an event
-        await asyncio.sleep(LOOK)
+    while not started() and time.monotonic() < end:  # noqa: ASYNC110 - a state, not an event
+        await asyncio.sleep(START_POLL)
     gc.freeze()
     gc.enable()
     log.debug("the garbage collector skips %d objects from now on", gc.get_freeze_count())
     while True:
-        await asyncio.sleep(DAY)
+        await asyncio.sleep(FULL_COLLECTION_INTERVAL)
         gc.unfreeze()
         gc.collect()
         gc.freeze()
@@ -92,5 +92,5 @@ class _Watch:
             return
         if phase == "start":
             self._began = time.perf_counter()
-        elif time.perf_counter() - self._began > LONG:
+        elif time.perf_counter() - self._began > LONG_COLLECTION:
             gc.freeze()

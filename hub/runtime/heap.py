@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import ctypes
 
-EVERY: Final = 60.0
+TRIM_INTERVAL: Final = 60.0
 """Seconds between two calls of ``malloc_trim``."""
 M_ARENA_MAX: Final = -8
 """Option number from glibc's malloc.h."""
 
 
 @asynccontextmanager
-async def trimming(every: float = EVERY) -> AsyncIterator[None]:
+async def trimming(every: float = TRIM_INTERVAL) -> AsyncIterator[None]:
     """Return free memory every ``every`` seconds while the context is open. This changes settings of the whole process.
 
     Threads that start from now on share the existing arenas, even after the context is closed.
@@ -46,10 +46,10 @@ async def trimming(every: float = EVERY) -> AsyncIterator[None]:
 async def _trim(every: float) -> None:
     while True:
         await asyncio.sleep(every)
-        await asyncio.to_thread(_give_back)
+        await asyncio.to_thread(_malloc_trim)
 
 
-def _give_back() -> None:
+def _malloc_trim() -> None:
     with suppress(AttributeError):
         _libc().malloc_trim(0)
 

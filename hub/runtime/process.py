@@ -25,7 +25,7 @@ from hub.errors import HubError
 QUOTE_LIMIT = 256
 """Characters of a program's stderr that may appear in an error, after redaction."""
 
-LINGER = 1.0
+PIPE_GRACE = 1.0
 """Seconds that a pipe may stay open after the program has ended, since a child of the program may hold it."""
 
 REAP_TIMEOUT = 5.0
@@ -161,7 +161,7 @@ class _Watcher(asyncio.SubprocessProtocol):
     """Collects the output of one program.
 
     Attributes:
-        finished: done when the program has ended and its pipes are closed, or ``LINGER`` seconds after it ended, or
+        finished: done when the program has ended and its pipes are closed, or ``PIPE_GRACE`` seconds after it ended, or
             when it wrote too much. The result is the descriptor with too much output, or None.
         exited: done when the program has ended.
         output: the bytes read so far, by descriptor.
@@ -189,7 +189,7 @@ class _Watcher(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         if not self.exited.done():
             self.exited.set_result(None)
-        self._loop.call_later(LINGER, self._finish)
+        self._loop.call_later(PIPE_GRACE, self._finish)
         self._check()
 
     @property

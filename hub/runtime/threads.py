@@ -24,7 +24,7 @@ T = TypeVar("T")
 AT_ONCE: Final = 4
 """The number of calls that run at the same time, not counting those that hang; also the number of idle threads kept.
 It is small because the calls contend with the event loop for the interpreter lock."""
-HANGS: Final = 0.1
+HUNG_AFTER: Final = 0.1
 """Seconds after which a call counts as hung. A ``stat`` takes microseconds, reading a kubeconfig milliseconds."""
 
 
@@ -65,7 +65,7 @@ class Reader:
                 self._running = running
                 running.add_done_callback(self._ended)
                 self._until = loop.time() + self._seconds
-                await asyncio.wait({running}, timeout=HANGS)
+                await asyncio.wait({running}, timeout=HUNG_AFTER)
             try:
                 await self._end(running)
                 return running.result()
@@ -85,8 +85,8 @@ class Reader:
             running.exception()  # marks the error as retrieved, so that asyncio does not log it
 
 
-def glance(function: Callable[..., T], /, *args: Any) -> T | None:
-    """Run ``function(*args)`` in a thread and return its result, or None if it takes longer than ``HANGS`` seconds.
+def call_briefly(function: Callable[..., T], /, *args: Any) -> T | None:
+    """Run ``function(*args)`` in a thread; returns its result, or None after ``HUNG_AFTER`` seconds.
 
     Blocks the calling thread for that long at most; meant for callers that cannot await.
 
@@ -94,7 +94,7 @@ def glance(function: Callable[..., T], /, *args: Any) -> T | None:
         Exception: the error that ``function`` raised.
     """
     try:
-        return _THREADS.submit(function, *args).result(HANGS)
+        return _THREADS.submit(function, *args).result(HUNG_AFTER)
     except (TimeoutError, NoAnswer):
         return None
 
@@ -121,7 +121,7 @@ class _Threads(Executor):
             try:
                 Thread(target=self._serve, args=(calls,), name="files", daemon=True).start()
             except RuntimeError as error:
-                raise NoAnswer(f"cannot be read: no thread for it: {error}") from error
+                raise NoAnswer(f"cannot be read: no thread can be started: {error}") from error
         calls.put(partial(_carry_out, done, partial(function, *args, **more)))
         return done
 

@@ -29,7 +29,8 @@ class Owner(NamedTuple):
 
 Listener = Callable[[Owner, Views], None]
 """Called in the event loop with a Service and all of its present views; empty = the Service has no views any more."""
-Chooses = Callable[[str, Service], bool]
+Selects = Callable[[str, Service], bool]
+"""Returns whether a Service of a cluster has views."""
 
 
 class Content:
@@ -48,7 +49,7 @@ class Content:
         self.services = {namespace: ServicesStore(on_change) for namespace in parts}
         self.slices = {namespace: SlicesStore(on_change) for namespace in parts}
         self.stale = False
-        self.joined = False
+        self.computed = False
         """Whether the views of all Services have been computed once; later only those of changed Services are."""
 
     @property
@@ -153,12 +154,12 @@ class Board:
     """Computes and keeps all views.
 
     Args:
-        chooses: returns whether a Service of a cluster has views.
+        selects: returns whether a Service of a cluster has views.
         namespaces: cluster -> the only namespaces that are followed. All namespaces of other clusters are followed.
     """
 
-    def __init__(self, chooses: Chooses, namespaces: Mapping[str, Iterable[str]] | None = None) -> None:
-        self._chooses = chooses
+    def __init__(self, selects: Selects, namespaces: Mapping[str, Iterable[str]] | None = None) -> None:
+        self._selects = selects
         self._namespaces = namespaces or {}
         self._clusters: dict[str, Content] = {}
         self._views: dict[Owner, Views] = {}
@@ -182,9 +183,9 @@ class Board:
         self._clusters.pop(name, None)
         self._mark(owner for owner in self._views if owner.cluster == name)
 
-    def choose(self, chooses: Chooses) -> None:
+    def set_selector(self, selects: Selects) -> None:
         """Replace the function that selects the Services with views."""
-        self._chooses = chooses
+        self._selects = selects
         for name, content in self._clusters.items():
             self._touch(name, content.keys())
 
@@ -213,25 +214,25 @@ class Board:
     def _touch(self, cluster: str, keys: Iterable[ObjectKey]) -> None:
         content = self._clusters.get(cluster)  # None if the cluster was removed and its watch has not ended yet
         if content is not None and content.complete:
-            everything = () if content.joined else content.keys()
-            content.joined = True
+            everything = () if content.computed else content.keys()
+            content.computed = True
             self._mark(Owner(cluster, *key) for key in (*keys, *everything))
 
     def _mark(self, owners: Iterable[Owner]) -> None:
         self._dirty.update(dict.fromkeys(owners))
         if self._dirty and self._scheduled is None:
-            self._scheduled = asyncio.get_running_loop().call_soon(self._go_on)
+            self._scheduled = asyncio.get_running_loop().call_soon(self._run)
 
-    def _go_on(self) -> None:
+    def _run(self) -> None:
         self._scheduled = None
-        self._join()
+        self._compute_batch()
         if self._dirty and self._scheduled is None:
-            self._scheduled = asyncio.get_running_loop().call_soon(self._go_on)
+            self._scheduled = asyncio.get_running_loop().call_soon(self._run)
 
-    def _join(self) -> None:
+    def _compute_batch(self) -> None:
         for owner in list(self._dirty)[:BATCH]:
             del self._dirty[owner]
-            views = self._of(owner)
+            views = self._views_of(owner)
             if views == self._views.get(owner, {}):
                 continue
             if views:
@@ -241,12 +242,12 @@ class Board:
             for listener in self._listeners:
                 listener(owner, views)
 
-    def _of(self, owner: Owner) -> Views:
+    def _views_of(self, owner: Owner) -> Views:
         content = self._clusters.get(owner.cluster)
         if content is None:
             return {}
         key = ObjectKey(owner.namespace, owner.service)
         service = content.service(key)
-        if service is None or not self._chooses(owner.cluster, service):
+        if service is None or not self._selects(owner.cluster, service):
             return {}
         return views_of(owner.cluster, service, content.slices_of(key), stale=content.stale)

@@ -20,17 +20,17 @@ from hub.views.board import Owner
 from hub.views.join import Views, diff
 from hub.views.shapes import KIND, ObjectName, Shape, shaped
 
-LOG: Final = 10_000
+LOG_EVENTS: Final = 10_000
 """Events in the log, or twice the number of objects if that is more, since a whole cluster may change at once."""
-FRAMED: Final = 8
+CACHED_DELTAS: Final = 8
 """Most encoded deltas that are cached. Readers that are up to date share one or two positions; a reader that resumes
 with an old token has a position of its own and a large delta."""
-FRESH: Final = 1.0
+SNAPSHOT_SECONDS: Final = 1.0
 """Seconds for which an encoded snapshot is reused; the reader then gets the events since that snapshot."""
-SHARE: Final = 0.0005
+PAUSE_PER_READER: Final = 0.0005
 """Seconds of pause after a round, for each of its readers. Serving a reader takes 60 µs, so that all readers take at
 most an eighth of a core."""
-TURNS: Final = 32
+READERS_PER_TURN: Final = 32
 """Readers that are served without giving the event loop to other tasks, which takes 2 ms."""
 
 Framing = Literal["ndjson", "sse"]
@@ -104,7 +104,7 @@ class Channel:
             self._objects[owner] = after
         else:
             self._objects.pop(owner, None)
-        while len(self._log) > max(LOG, 2 * self._count):
+        while len(self._log) > max(LOG_EVENTS, 2 * self._count):
             self._log.popleft()
         self._framed.clear()
         self._schedule()
@@ -134,9 +134,10 @@ class Channel:
         return [body for _, body in sorted(named)]
 
     def snapshot(self, framing: Framing) -> tuple[int, bytes]:
-        """A position, and the encoded objects at that position, followed by a bookmark; cached for :data:`FRESH`."""
+        """A position, and the encoded objects at that position, followed by a bookmark; cached for a second."""
         known, unknown = self._snapshots.get(framing), tuple(self._unknown())
-        fresh = known is not None and (known.position == self._last or self._clock.now() - known.made < FRESH)
+        now = self._clock.now()
+        fresh = known is not None and (known.position == self._last or now - known.made < SNAPSHOT_SECONDS)
         if known is None or not fresh or known.unknown != unknown or not self._reaches(known.position):
             position = self._last
             lines = [frame(framing, Event(b"Added", body), self.token(position)) for body in self.objects()]
@@ -160,7 +161,7 @@ class Channel:
         if not self._reaches(position):
             raise TokenTooOld("this reader is too slow: start again without a resume token, with a snapshot")
         if (position, framing) not in self._framed:
-            if len(self._framed) >= FRAMED:
+            if len(self._framed) >= CACHED_DELTAS:
                 self._framed.clear()
             first = self._last - len(self._log)
             events = [self._log[index] for index in range(position - first, len(self._log))]
@@ -169,8 +170,8 @@ class Channel:
             )
         return self._last, self._framed[position, framing]
 
-    async def news(self, position: int) -> None:
-        """Wait until there are events after ``position`` and it is this reader's turn."""
+    async def wait_for_events(self, position: int) -> None:
+        """Wait for events after ``position``; :meth:`_wake` limits how many readers return in one round."""
         turn: asyncio.Future[None] | None = None
         try:
             while turn is None or self._last == position:
@@ -193,15 +194,15 @@ class Channel:
         self._round = None
         waiting, self._waiting = list(self._waiting), {}
         loop = asyncio.get_running_loop()
-        self._not_before = loop.time() + len(waiting) * SHARE
+        self._not_before = loop.time() + len(waiting) * PAUSE_PER_READER
         self._wake(waiting)
 
     def _wake(self, waiting: list[asyncio.Future[None]]) -> None:
-        """Wake :data:`TURNS` readers, and the others in later rounds of the event loop."""
-        for turn in waiting[:TURNS]:
+        """Wake :data:`READERS_PER_TURN` readers, and the others in later rounds of the event loop."""
+        for turn in waiting[:READERS_PER_TURN]:
             if not turn.done():
                 turn.set_result(None)
-        if rest := waiting[TURNS:]:
+        if rest := waiting[READERS_PER_TURN:]:
             asyncio.get_running_loop().call_soon(self._wake, rest)
 
 

@@ -21,10 +21,10 @@ from hub.views.join import Views
 
 log = logging.getLogger(__name__)
 
-HANGS: Final = 30.0
+HUNG_AFTER: Final = 30.0
 """Seconds after which a running call is logged; a call in a thread cannot be cancelled."""
 
-QUIET: Final = 10.0
+WARNING_INTERVAL: Final = 10.0
 """Seconds between two warnings about one consumer: while its backend is down, every call fails."""
 
 Key = tuple[str, str, str]
@@ -62,16 +62,16 @@ class Delivery:
         self._thread = threading.Thread(target=self._run, name=f"views consumer {name}", daemon=True)
         self._owners: dict[Owner, Views] = {}
         self._wanted: dict[Key, _Wanted] = {}
-        self._told: dict[Key, EndpointView] = {}
+        self._passed: dict[Key, EndpointView] = {}
         """The last state passed to the consumer; if the view is in ``_wanted``, that call may have failed."""
-        self._unlisted: dict[str, float] = {}
+        self._lists_due: dict[str, float] = {}
         """Clusters whose complete list must be announced -> earliest time."""
         self._changed = threading.Condition()
         self._closed = False
         self._calling: tuple[str, float] | None = None
         self._reported = False
         self._quiet_until = 0.0
-        self._unsaid = 0
+        self._unlogged = 0
 
     def start(self) -> None:
         """Start the thread, a daemon, so that a call that hangs does not keep the process alive."""
@@ -112,7 +112,7 @@ class Delivery:
     def complete(self, clusters: Iterable[str]) -> None:
         """These clusters are complete: announce their lists once all their views are delivered."""
         with self._changed:
-            self._unlisted.update(dict.fromkeys(clusters, 0.0))
+            self._lists_due.update(dict.fromkeys(clusters, 0.0))
             self._changed.notify()
 
     def _want(self, key: Key, view: EndpointView | None) -> None:
@@ -122,10 +122,10 @@ class Delivery:
         else:  # the view keeps its place in the queue and its retry time
             known.view = view
 
-    def look(self) -> None:
+    def log_hung_call(self) -> None:
         """Log a call that hangs. The event loop calls this every few seconds."""
         calling = self._calling
-        if calling is None or time.monotonic() - calling[1] < HANGS:
+        if calling is None or time.monotonic() - calling[1] < HUNG_AFTER:
             self._reported = False
         elif not self._reported:
             self._reported = True
@@ -161,28 +161,28 @@ class Delivery:
                 for key, wanted in self._wanted.items():
                     if wanted.not_before <= now:
                         del self._wanted[key]
-                        return lambda hooks, key=key, wanted=wanted: self._tell(hooks, key, wanted)  # type: ignore[misc]
+                        return lambda hooks, key=key, wanted=wanted: self._deliver(hooks, key, wanted)  # type: ignore[misc]
                     soonest = min(soonest, wanted.not_before)
-                for cluster, not_before in self._unlisted.items():
+                for cluster, not_before in self._lists_due.items():
                     if any(key[0] == cluster for key in self._wanted):
                         continue
                     if not_before <= now:
-                        del self._unlisted[cluster]
-                        return lambda hooks, cluster=cluster: self._list(hooks, cluster)  # type: ignore[misc]
+                        del self._lists_due[cluster]
+                        return lambda hooks, cluster=cluster: self._announce_list(hooks, cluster)  # type: ignore[misc]
                     soonest = min(soonest, not_before)
                 self._changed.wait(soonest - now)
         return None
 
-    def _tell(self, hooks: Any, key: Key, wanted: _Wanted) -> None:
-        view, last = wanted.view, self._told.get(key)
+    def _deliver(self, hooks: Any, key: Key, wanted: _Wanted) -> None:
+        view, last = wanted.view, self._passed.get(key)
         if view is None and last is None:  # the consumer does not know the view
             return
         try:
             if view is None:
                 self._call(f"hub_endpoint_deleted of {key[1]}/{key[2]}", hooks.hub_endpoint_deleted, view=last)
-                del self._told[key]
+                del self._passed[key]
             else:
-                self._told[key] = view
+                self._passed[key] = view
                 self._call(f"hub_endpoint_upserted of {key[1]}/{key[2]}", hooks.hub_endpoint_upserted, view=view)
         except BaseException as error:  # noqa: BLE001 - plugin code
             backoff = wanted.backoff or Backoff(base=0.5, cap=60.0, jitter=0.2)
@@ -191,17 +191,17 @@ class Delivery:
                 newer = self._wanted.get(key)
                 again = _Wanted(view if newer is None else newer.view, time.monotonic() + delay, backoff)
                 self._wanted[key] = again
-            self._complain(error, delay)
+            self._record_failure(error, delay)
 
-    def _list(self, hooks: Any, cluster: str) -> None:
-        views = tuple(view for key, view in sorted(self._told.items()) if key[0] == cluster)
+    def _announce_list(self, hooks: Any, cluster: str) -> None:
+        views = tuple(view for key, view in sorted(self._passed.items()) if key[0] == cluster)
         try:
             call = hooks.hub_endpoints_listed
             self._call(f"hub_endpoints_listed of {cluster}", call, cluster=cluster, views=views)
         except BaseException as error:  # noqa: BLE001 - plugin code
             with self._changed:
-                self._unlisted.setdefault(cluster, time.monotonic() + 5.0)
-            self._complain(error, 5.0)
+                self._lists_due.setdefault(cluster, time.monotonic() + 5.0)
+            self._record_failure(error, 5.0)
 
     def _call(self, what: str, hook: Callable[..., object], **arguments: Any) -> None:
         self._calling = (what, time.monotonic())
@@ -214,16 +214,16 @@ class Delivery:
         self.calls += 1
         self.problem = ""
 
-    def _complain(self, error: BaseException, delay: float) -> None:
+    def _record_failure(self, error: BaseException, delay: float) -> None:
         self.problem = f"{error}: {describe(error.__cause__ or error)}"
         now = time.monotonic()
         if now < self._quiet_until:
-            self._unsaid += 1
+            self._unlogged += 1
             return
-        more = f" ({self._unsaid} more calls failed before)" if self._unsaid else ""
+        more = f" ({self._unlogged} more calls failed before)" if self._unlogged else ""
         text = "views: consumer %r: %s; again in %.1f s, other consumers are not affected%s"
         log.warning(text, self.name, self.problem, delay, more)
-        self._quiet_until, self._unsaid = now + QUIET, 0
+        self._quiet_until, self._unlogged = now + WARNING_INTERVAL, 0
 
 
 class _Failed(Exception):

@@ -69,7 +69,7 @@ class Feed:
         self._settled = asyncio.Event()
         self._backoff = Backoff(base=1.0)
         self._warned = ""
-        self._aging: asyncio.Task[None] | None = None
+        self._stale_timer: asyncio.Task[None] | None = None
 
     async def settled(self) -> None:
         """Wait for the first complete answer or failure."""
@@ -85,28 +85,28 @@ class Feed:
                     self._failed(in_words(error, self._cluster, f"{SERVICES.rule}; {SLICES_RULE}"))
                 await self._clock.sleep(self._backoff.next(self._clock.now()))
         finally:
-            self._young()
+            self._stop_stale_timer()
 
-    async def _age(self) -> None:
+    async def _mark_stale_later(self) -> None:
         await self._clock.sleep(STALE_AFTER)
         self._on_stale(stale=True)
 
-    def _young(self) -> None:
-        if self._aging is not None:
-            self._aging.cancel()
-            self._aging = None
+    def _stop_stale_timer(self) -> None:
+        if self._stale_timer is not None:
+            self._stale_timer.cancel()
+            self._stale_timer = None
 
     async def _once(self) -> None:
         """Follow until a reflector fails, and raise its error."""
         client = await self._connected()
-        watched = _Watched(self._answered, 2 * len(self._content.services))
+        results = _Results(self._answered, 2 * len(self._content.services))
         followed = [
             Reflector(
                 f"{resource.name} of {self._cluster} for views",
                 client,
                 resource._replace(peek=None),  # peek is only for slices that this process writes
                 store,
-                watched.observer((resource.name, namespace)),
+                results.observer((resource.name, namespace)),
                 self._clock,
                 namespace=namespace or None,
                 slots=self._slots,
@@ -117,10 +117,10 @@ class Feed:
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(reflector.run(), name=f"views of {self._cluster}") for reflector in followed
         ]
-        failed: asyncio.Task[Any] = asyncio.create_task(watched.failed.wait(), name=f"views of {self._cluster} failed")
+        failed: asyncio.Task[Any] = asyncio.create_task(results.failed.wait(), name=f"views of {self._cluster} failed")
         await until_one_ends((*tasks, failed))
-        assert watched.error is not None  # noqa: S101 - reflectors never end by themselves
-        raise watched.error
+        assert results.error is not None  # noqa: S101 - reflectors never end by themselves
+        raise results.error
 
     async def _connected(self) -> Client:
         try:
@@ -131,7 +131,7 @@ class Feed:
 
     def _answered(self) -> None:
         """Services and slices are complete and current."""
-        self._young()
+        self._stop_stale_timer()
         if self.error and self._warned:
             log.info("views: cluster %s is followed again", self._cluster)
         self.error = self._warned = ""
@@ -142,18 +142,20 @@ class Feed:
     def _failed(self, message: str) -> None:
         self.error = message
         self._settled.set()
-        if self._aging is None:
-            self._aging = asyncio.create_task(self._age(), name=f"views of {self._cluster} age")
+        if self._stale_timer is None:
+            self._stale_timer = asyncio.create_task(
+                self._mark_stale_later(), name=f"views of {self._cluster} become stale"
+            )
         if message != self._warned:
             log.warning("views: cluster %s: %s; its views are kept", self._cluster, message)
             self._warned = message
 
 
-class _Watched:
+class _Results:
     """Collects the results of a feed's reflectors: it is current when all have answered, and fails when one fails."""
 
-    def __init__(self, on_answer: Callable[[], None], wanted: int) -> None:
-        self.wanted = wanted
+    def __init__(self, on_answer: Callable[[], None], expected: int) -> None:
+        self.expected = expected
         self.failed = asyncio.Event()
         self.error: HubError | None = None
         self.on_answer = on_answer
@@ -164,22 +166,22 @@ class _Watched:
 
 
 class _Observer:
-    def __init__(self, watched: _Watched, what: object) -> None:
-        self._watched = watched
+    def __init__(self, results: _Results, what: object) -> None:
+        self._results = results
         self._what = what
 
     def listing(self) -> None:
         """A new list has begun; the known objects stay until it is complete."""
-        self._watched.answers.discard(self._what)
+        self._results.answers.discard(self._what)
 
     def answered(self) -> None:
         """The reflector's objects are complete and current."""
-        self._watched.answers.add(self._what)
-        if len(self._watched.answers) == self._watched.wanted:
-            self._watched.on_answer()
+        self._results.answers.add(self._what)
+        if len(self._results.answers) == self._results.expected:
+            self._results.on_answer()
 
     def failed(self, error: HubError) -> None:
         """A reflector failed; only the first failure is kept."""
-        if self._watched.error is None:
-            self._watched.error = error
-        self._watched.failed.set()
+        if self._results.error is None:
+            self._results.error = error
+        self._results.failed.set()

@@ -23,7 +23,7 @@ class Selector:
         self._expression = Expression(spec.select) if spec.select else None
         self._logged: set[str] = set()
 
-    def chooses(self, cluster: str, service: Service) -> bool:
+    def selects(self, cluster: str, service: Service) -> bool:
         """Whether this Service has views."""
         if self._expression is None:
             return self._annotation in service.annotations

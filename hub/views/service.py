@@ -24,7 +24,7 @@ from hub.views.shapes import Shape
 
 log = logging.getLogger(__name__)
 
-LOOK: Final = 5.0
+CONSUMER_CHECK_INTERVAL: Final = 5.0
 """Seconds between checks for consumers that hang."""
 
 Connect = Callable[[str], Awaitable[Client]]
@@ -50,7 +50,7 @@ class EndpointViews:
         self.board = Board(lambda _, __: False, {LOCAL: namespaces})
         self.feeds: dict[str, Feed] = {}
         self.deliveries: dict[str, Delivery] = {}
-        self._before: dict[str, Delivery] = {}
+        self._last_deliveries: dict[str, Delivery] = {}
         """The last delivery to each consumer; after a change of leaders, its thread may still be in a call."""
         self._connect = connect
         self._clock = clock
@@ -74,7 +74,7 @@ class EndpointViews:
             del self.feeds[name]
             self.board.forget(name)
         if spec is not None and (old is None or (old.annotation, old.select) != (spec.annotation, spec.select)):
-            self.board.choose(Selector(spec).chooses)
+            self.board.set_selector(Selector(spec).selects)
         for name in wanted:
             if name not in self.feeds:
                 self._follow(name)
@@ -127,7 +127,7 @@ class EndpointViews:
 
     # --- consumers ---------------------------------------------------------------------------------
 
-    def lead(self, *, leading: bool) -> None:
+    def set_leading(self, *, leading: bool) -> None:
         """Note whether this replica leads: only the leader calls consumers."""
         if leading != self._leads:
             self._leads = leading
@@ -141,15 +141,15 @@ class EndpointViews:
             delivery.close()
         for name in wanted:
             if name not in self.deliveries:
-                delivery = Delivery(name, partial(self._load, name), after=self._before.get(name))
-                self.deliveries[name] = self._before[name] = delivery
+                delivery = Delivery(name, partial(self._load, name), after=self._last_deliveries.get(name))
+                self.deliveries[name] = self._last_deliveries[name] = delivery
                 self.board.listen(delivery.changed)
                 delivery.start()
-                self._start(f"hook {name}", f"views consumer {name}", partial(self._attend, delivery))
+                self._start(f"hook {name}", f"views consumer {name}", partial(self._check_consumer, delivery))
         for key in [key for key in self._tasks if key.startswith("hook ") and key[5:] not in self.deliveries]:
             self._tasks.pop(key).cancel()
 
-    async def _attend(self, delivery: Delivery) -> None:
+    async def _check_consumer(self, delivery: Delivery) -> None:
         """Announce complete clusters to a consumer, and log calls that hang."""
         announced: set[str] = set()
         while True:
@@ -157,12 +157,12 @@ class EndpointViews:
                 complete = {name for name in self.feeds if self.board.cluster(name).complete}
                 delivery.complete(sorted(complete - announced))
                 announced = complete
-            delivery.look()
-            await self._clock.sleep(LOOK)
+            delivery.log_hung_call()
+            await self._clock.sleep(CONSUMER_CHECK_INTERVAL)
 
     async def close(self) -> None:
         """Stop everything; running calls of consumers continue."""
-        self.lead(leading=False)
+        self.set_leading(leading=False)
         tasks = list(self._tasks.values())
         self._tasks.clear()
         for task in tasks:

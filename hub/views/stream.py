@@ -30,20 +30,20 @@ log = logging.getLogger(__name__)
 PATH: Final = "/api/v1/endpoints"
 READERS: Final = 1536
 """Most concurrent readers of all shapes; a quarter of the listener's connections remains for pages and scrapes."""
-SETTLE: Final = 5.0
+SETTLE_TIMEOUT: Final = 5.0
 """Seconds that a reader waits for clusters without a complete answer; then the bookmark names these clusters."""
-LONGEST: Final = 600.0
+STREAM_SECONDS: Final = 600.0
 """Seconds after which a stream ends; the reader must connect again, and its bearer token is checked again."""
-EARLIER: Final = 0.1
+STREAM_JITTER: Final = 0.1
 """Largest random share by which a stream ends earlier, so that readers that connected together return at different
 times."""
 KEEP_ALIVE: Final = 30.0
 """Seconds without an event after which a bookmark is sent, so that proxies keep the connection and the reader's resume
 token stays new."""
-PATIENCE: Final = 30.0
+WRITE_TIMEOUT: Final = 30.0
 """Seconds for a reader to receive one piece; then its connection is closed."""
-PIECE: Final = 1 << 18
-"""Bytes written at once, so that PATIENCE is for one piece and not for a whole snapshot."""
+PIECE_BYTES: Final = 1 << 18
+"""Bytes written at once, so that WRITE_TIMEOUT is for one piece and not for a whole snapshot."""
 CONTENT_TYPES: Final[Mapping[Framing, str]] = {"ndjson": "application/x-ndjson", "sse": "text/event-stream"}
 _FLAGS: Final = {"": True, "true": True, "1": True, "false": False, "0": False}
 _KNOWN: Final = frozenset(("gather", "compat", "resume", "watch", "format"))
@@ -102,18 +102,18 @@ class Subscription:
     async def pieces(self) -> AsyncIterator[bytes]:
         """The pieces to send; the last one is a bookmark, unless the reader was too slow."""
         channel, loop = self.channel, asyncio.get_running_loop()
-        until = loop.time() + LONGEST * (1 - random.uniform(0, EARLIER))
+        until = loop.time() + STREAM_SECONDS * (1 - random.uniform(0, STREAM_JITTER))
         channel.readers += 1
         try:
             position = self.position
             if position is None:
                 position, text = channel.snapshot(self.framing)
-                for start in range(0, len(text), PIECE):
-                    yield text[start : start + PIECE]
+                for start in range(0, len(text), PIECE_BYTES):
+                    yield text[start : start + PIECE_BYTES]
             else:
                 yield channel.bookmark(self.framing, position)
             while (left := until - loop.time()) > 0:
-                if not await _within(min(KEEP_ALIVE, left), channel.news(position)):
+                if not await _within(min(KEEP_ALIVE, left), channel.wait_for_events(position)):
                     yield channel.bookmark(self.framing, position)
                     continue
                 try:
@@ -122,8 +122,8 @@ class Subscription:
                     channel.dropped += 1
                     log.info("views: a reader was too slow and is dropped")
                     return
-                for start in range(0, len(text), PIECE):
-                    yield text[start : start + PIECE]
+                for start in range(0, len(text), PIECE_BYTES):
+                    yield text[start : start + PIECE_BYTES]
             yield channel.bookmark(self.framing, position)
         finally:
             channel.readers -= 1
@@ -151,7 +151,7 @@ async def answer(
         return Refusal(400, "Bad Request", f"{unknown[0][:40]} is not a parameter; known: {', '.join(sorted(_KNOWN))}")
     if views.readers >= READERS:
         return Refusal(503, "Service Unavailable", f"{READERS} readers follow already; try another replica")
-    await views.settled(SETTLE)
+    await views.settled(SETTLE_TIMEOUT)
     channel = views.channel(Shape(gather, compat))
     if not watch:
         return Listing(_document(channel))
@@ -220,7 +220,7 @@ def handler(views: Callable[[], Source | None]) -> Callable[[web.Request], Await
         pieces = found.pieces()
         try:
             async for piece in pieces:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(WRITE_TIMEOUT):
                     await response.write(piece)
         except TimeoutError:
             found.channel.dropped += 1

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hub.events.catalog import REASONS
 from hub.events.recorder import Recorder
-from hub.events.series import PENDING, Held, Regarding
+from hub.events.series import PENDING, EventFinding, Regarding
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import HUB_RULES, RunningHub, World, add_node
@@ -187,7 +187,9 @@ def flood(recorder: Recorder) -> None:
     reason = REASONS["PortMismatch"]
     for number in range(3 * PENDING):
         regarding = Regarding("v1", "Service", "edge", f"s{number}")
-        recorder.standing(f"s{number}", [Held(reason, regarding, "eu", "eu: ports\x1b[31m\n\u202e" + "é" * 1000)])
+        recorder.set_findings(
+            f"s{number}", [EventFinding(reason, regarding, "eu", "eu: ports\x1b[31m\n\u202e" + "é" * 1000)]
+        )
 
 
 def test_a_hostile_message_is_one_clean_line_of_at_most_1024_bytes(world: World) -> None:

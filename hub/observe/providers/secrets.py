@@ -16,7 +16,7 @@ from hub.plugin.references import FORMS, source_of
 from hub.plugin.spec import TerminalProviderError
 from hub.runtime.clock import Clock
 from hub.runtime.files import ConfinedPath, OutsideFolders, signature
-from hub.runtime.threads import NoAnswer, Reader, glance
+from hub.runtime.threads import NoAnswer, Reader, call_briefly
 
 MAX_BYTES: Final = 65_536
 """Maximum bytes of a credential; tokens have less than 16 KiB."""
@@ -84,7 +84,8 @@ def credential(
             raise TerminalProviderError("credential files need --credentials-dir")
         file = ConfinedPath(ref["file"], folder)
         try:
-            glance(file.real)  # reports a path outside the folder now, not at the first read, unless the mount hangs
+            # Reports a path outside the folder now, not at the first read, unless the mount hangs.
+            call_briefly(file.real)
         except OSError as error:
             raise TerminalProviderError(f"file {file.path} {error.strerror}") from error
         return _FileCredential(file)

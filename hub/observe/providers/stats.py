@@ -11,7 +11,7 @@ from hub.errors import CredentialError
 from hub.observe.providers.config import ConfigInvalid
 from hub.observe.providers.faults import ProviderStalled, ProviderSuspended
 from hub.plugin.spec import TerminalProviderError, TransientProviderError
-from hub.runtime.tally import CALLS, Tally
+from hub.runtime.tally import CALL_BOUNDS, Tally
 
 OUTCOMES: Final = ("answered", "transient", "terminal", "timeout", "suspended", "defect")
 
@@ -25,7 +25,7 @@ class CallStats(msgspec.Struct):
     """
 
     outcomes: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
-    seconds: Tally = msgspec.field(default_factory=lambda: Tally(CALLS))
+    seconds: Tally = msgspec.field(default_factory=lambda: Tally(CALL_BOUNDS))
 
     def answered(self) -> None:
         """Count an answer."""

@@ -12,14 +12,14 @@ import pytest
 from hub.errors import AlreadyExists, ApiError, ClusterUnreachable, Forbidden, NotFound, ServerFault, TooManyRequests
 from hub.events.catalog import REASONS
 from hub.events.recorder import PACE, TICK, TRIES, Recorder, hub_object
-from hub.events.series import PENDING, REFRESH, Held, Regarding
+from hub.events.series import PENDING, REFRESH, EventFinding, Regarding
 from hub.kube.client import Client
 from tests.unit.observe.providers.virtual import LoopClock, within
 
 VIRTUAL_TIME = True
 
 SERVICE = Regarding("v1", "Service", "edge", "payments", "u1")
-HOLD = Held(REASONS["PortMismatch"], SERVICE, "eu", "eu: which port?")
+HOLD = EventFinding(REASONS["PortMismatch"], SERVICE, "eu", "eu: which port?")
 POSTED = "/apis/events.k8s.io/v1/namespaces/edge/events"
 
 
@@ -86,7 +86,7 @@ class Desk:
 async def test_an_event_has_all_that_the_api_asks_for() -> None:
     """A new Event has a unique name, a time in microseconds, the reporting instance, and the Service's uid."""
     async with Desk() as desk:
-        desk.recorder.standing("a", [HOLD])
+        desk.recorder.set_findings("a", [HOLD])
         [(method, path, body)] = await desk.until(1)
     assert (method, path) == ("POST", POSTED)
     name, stamp = body["metadata"].pop("name"), body.pop("eventTime")
@@ -109,7 +109,7 @@ async def test_an_event_has_all_that_the_api_asks_for() -> None:
 async def test_lasting_finding_is_patched_and_recreated_after_expiry() -> None:
     """A lasting finding updates its Event's series; if the Event has expired, a new one is created."""
     async with Desk() as desk:
-        desk.recorder.standing("a", [HOLD])
+        desk.recorder.set_findings("a", [HOLD])
         await desk.until(1)
         [_, (method, path, body)] = await desk.until(2, REFRESH + 200)
         assert (method, path) == ("PATCH", f"{POSTED}/{desk.api.calls[0][2]['metadata']['name']}")
@@ -129,7 +129,7 @@ async def test_an_api_that_is_away_gets_it_later() -> None:
             TooManyRequests(429, retry_after=20.0),
             ClusterUnreachable("no answer"),
         ]
-        desk.recorder.standing("a", [HOLD])
+        desk.recorder.set_findings("a", [HOLD])
         await desk.until(1, 120)
         assert desk.api.times[3] - desk.api.times[2] >= 20
         assert (desk.recorder.written, desk.recorder.refused) == (1, 0)
@@ -139,7 +139,7 @@ async def test_event_with_a_lost_answer_is_not_duplicated() -> None:
     """If an answer is lost, the next try has the same name, so that AlreadyExists means success."""
     async with Desk() as desk:
         desk.api.unanswered = 1
-        desk.recorder.standing("a", [HOLD])
+        desk.recorder.set_findings("a", [HOLD])
         await asyncio.sleep(60)
         assert len(desk.api.times) == 2
         assert (len(desk.api.posted()), desk.recorder.written, desk.recorder.refused) == (1, 1, 0)
@@ -156,8 +156,8 @@ async def test_event_is_dropped_after_twelve_attempts() -> None:
     """After twelve failed attempts the next Event is sent."""
     async with Desk() as desk:
         desk.api.errors = [ServerFault(500)] * TRIES
-        desk.recorder.standing("a", [HOLD])
-        desk.recorder.standing("b", [HOLD._replace(scope="us", note="us: which port?")])
+        desk.recorder.set_findings("a", [HOLD])
+        desk.recorder.set_findings("b", [HOLD._replace(scope="us", note="us: which port?")])
         [(_, _, body)] = await desk.until(1)
         assert body["note"] == "us: which port?"
         assert (desk.recorder.written, desk.recorder.refused) == (1, 1)
@@ -169,13 +169,13 @@ async def test_a_missing_right_is_named_once_for_each_namespace(caplog: pytest.L
     async with Desk() as desk:
         desk.api.always = Forbidden(403, "Forbidden", "not yours")
         for number in range(5):
-            desk.recorder.standing(number, [HOLD._replace(scope=f"c{number}")])
+            desk.recorder.set_findings(number, [HOLD._replace(scope=f"c{number}")])
         await asyncio.sleep(60)
         assert len(desk.api.times) == 5
         assert caplog.text.count("no Events in namespace edge: 403") == 1
         assert "«events.events.k8s.io: create, patch»" in desk.recorder.problem
         desk.api.always = None
-        desk.recorder.standing("new", [HOLD._replace(scope="new")])
+        desk.recorder.set_findings("new", [HOLD._replace(scope="new")])
         await desk.until(1)
         assert desk.recorder.problem == ""
 
@@ -193,7 +193,7 @@ async def test_a_namespace_that_ends_leaves_no_problem_behind(errors: list[Excep
     async with Desk() as desk:
         desk.api.errors = list(errors)
         for number in range(len(errors)):
-            desk.recorder.standing(number, [HOLD._replace(scope=f"c{number}")])
+            desk.recorder.set_findings(number, [HOLD._replace(scope=f"c{number}")])
         await asyncio.sleep(60)
         assert (desk.recorder.refused, desk.recorder.problem) == (len(errors), "")
 
@@ -203,8 +203,8 @@ async def test_rejected_event_is_not_retried(error: ApiError) -> None:
     """An Event is not sent again if its namespace does not exist or the API finds it invalid."""
     async with Desk() as desk:
         desk.api.errors = [error]
-        desk.recorder.standing("a", [HOLD])
-        desk.recorder.standing("b", [HOLD._replace(scope="us")])
+        desk.recorder.set_findings("a", [HOLD])
+        desk.recorder.set_findings("b", [HOLD._replace(scope="us")])
         await desk.until(1, 10)
         assert (desk.recorder.written, desk.recorder.refused) == (1, 1)
 
@@ -213,7 +213,7 @@ async def test_a_storm_is_paced_and_bounded() -> None:
     """Reporting never waits; the queue is bounded, and 20 requests are sent per second."""
     async with Desk() as desk:
         for number in range(2 * PENDING):
-            desk.recorder.standing(number, [HOLD._replace(regarding=SERVICE._replace(name=f"s{number}"))])
+            desk.recorder.set_findings(number, [HOLD._replace(regarding=SERVICE._replace(name=f"s{number}"))])
         assert desk.recorder.suppressed == PENDING
         await desk.until(PENDING)
         seconds = desk.api.times[-1] - desk.api.times[0]
@@ -227,13 +227,13 @@ async def test_standby_sends_no_events() -> None:
     """A process that does not lead sends neither old Events nor new ones."""
     async with Desk() as desk:
         desk.leads = False
-        desk.recorder.standing("a", [HOLD])
-        desk.recorder.happened(REASONS["PlanReleased"], SERVICE, "eu: 3 endpoints may go")
+        desk.recorder.set_findings("a", [HOLD])
+        desk.recorder.record_occurrence(REASONS["PlanReleased"], SERVICE, "eu: 3 endpoints may go")
         await asyncio.sleep(10 * TICK)
         assert desk.api.times == []
         desk.leads = True
         desk.api.errors = [ServerFault(500)] * 3
-        desk.recorder.standing("a", [HOLD])
+        desk.recorder.set_findings("a", [HOLD])
         await asyncio.sleep(0.5)
         desk.leads = False
         desk.recorder.clear()

@@ -17,8 +17,8 @@ from hub.events.series import (
     REFRESH,
     SIMILAR,
     UPDATE,
+    EventFinding,
     EventSeries,
-    Held,
     Regarding,
     Series,
     note,
@@ -26,8 +26,8 @@ from hub.events.series import (
 
 SERVICE = Regarding("v1", "Service", "edge", "payments", "u1")
 PORTS = REASONS["PortMismatch"]
-HOLD = Held(PORTS, SERVICE, "eu", "eu: which port?")
-RELEASED = Held(REASONS["PlanReleased"], SERVICE, "", "eu: 3 endpoints may go")
+HOLD = EventFinding(PORTS, SERVICE, "eu", "eu: which port?")
+RELEASED = EventFinding(REASONS["PlanReleased"], SERVICE, "", "eu: 3 endpoints may go")
 
 
 def sent(events: EventSeries) -> list[Series]:
@@ -47,11 +47,11 @@ def counts(events: EventSeries) -> list[int]:
 def test_a_finding_that_appears_is_an_event_and_one_that_stays_is_not() -> None:
     """A finding makes one Event, however many passes report it and with whatever message."""
     events = EventSeries()
-    events.standing("a", [HOLD], 0.0)
+    events.set_findings("a", [HOLD], 0.0)
     [first] = sent(events)
     assert (first.count, first.note, first.key.regarding) == (1, "eu: which port?", SERVICE)
     for second in range(1, 600):
-        events.standing("a", [HOLD._replace(note=f"eu: which port? {second}")], float(second))
+        events.set_findings("a", [HOLD._replace(note=f"eu: which port? {second}")], float(second))
         events.tick(float(second))
     assert sent(events) == []
 
@@ -59,7 +59,7 @@ def test_a_finding_that_appears_is_an_event_and_one_that_stays_is_not() -> None:
 def test_lasting_finding_updates_its_event_every_half_hour() -> None:
     """A lasting finding updates its Event every half hour, since the API server deletes Events after an hour."""
     events = EventSeries()
-    events.standing("a", [HOLD], 0.0)
+    events.set_findings("a", [HOLD], 0.0)
     [first] = sent(events)
     seen = []
     for second in range(0, int(2 * REFRESH) + 120, 5):
@@ -72,13 +72,13 @@ def test_lasting_finding_updates_its_event_every_half_hour() -> None:
 def test_series_ends_six_minutes_after_its_last_occurrence() -> None:
     """A series ends six minutes after its last occurrence."""
     events = EventSeries()
-    events.standing("a", [HOLD], 0.0)
+    events.set_findings("a", [HOLD], 0.0)
     [first] = sent(events)
-    events.standing("a", [], 20.0)
-    events.standing("a", [HOLD], 40.0)
+    events.set_findings("a", [], 20.0)
+    events.set_findings("a", [HOLD], 40.0)
     assert [(series is first, series.count) for series in sent(events)] == [(True, 2)]
-    events.standing("a", [], 50.0)
-    events.standing("a", [HOLD], 50.0 + QUIET)
+    events.set_findings("a", [], 50.0)
+    events.set_findings("a", [HOLD], 50.0 + QUIET)
     [later] = sent(events)
     assert (later is first, later.count) == (False, 1)
 
@@ -88,7 +88,7 @@ def test_flapping_finding_is_sent_every_ten_seconds() -> None:
     events = EventSeries()
     requests = []
     for step in range(100):
-        events.standing("a", [HOLD] if step % 2 == 0 else [], step * 0.5)
+        events.set_findings("a", [HOLD] if step % 2 == 0 else [], step * 0.5)
         events.tick(step * 0.5)
         requests += counts(events)
     assert len(requests) == 1 + int(99 * 0.5 / UPDATE)
@@ -101,10 +101,10 @@ def test_two_sources_of_a_service_are_two_findings() -> None:
     """Each source's finding begins and ends separately."""
     events = EventSeries()
     other = HOLD._replace(scope="us", note="us: which port?")
-    events.standing("a", [HOLD, other], 0.0)
+    events.set_findings("a", [HOLD, other], 0.0)
     assert len(sent(events)) == 2
-    events.standing("a", [HOLD], 20.0)
-    events.standing("a", [HOLD, other], 40.0)
+    events.set_findings("a", [HOLD], 20.0)
+    events.set_findings("a", [HOLD, other], 40.0)
     assert [series.note for series in sent(events)] == ["us: which port?"]
 
 
@@ -112,15 +112,15 @@ def test_targets_with_the_same_finding_share_an_event() -> None:
     """Targets that report the same finding share an Event; it ends when none reports it."""
     events = EventSeries()
     for number in range(500):
-        events.standing(number, [HOLD], float(number) / 100)
+        events.set_findings(number, [HOLD], float(number) / 100)
     assert counts(events) == [1]
     for number in range(499):
-        events.standing(number, [], 20.0)
-    events.standing(0, [HOLD], 21.0)
+        events.set_findings(number, [], 20.0)
+    events.set_findings(0, [HOLD], 21.0)
     assert sent(events) == []
     for number in (0, 499):
-        events.standing(number, [], 22.0)
-    events.standing(7, [HOLD], 23.0)
+        events.set_findings(number, [], 22.0)
+    events.set_findings(7, [HOLD], 23.0)
     assert counts(events) == [2]
 
 
@@ -129,12 +129,12 @@ def test_short_finding_makes_no_event() -> None:
     reason = REASONS["NodeUnresolved"]
     events = EventSeries()
     held = HOLD._replace(reason=reason)
-    events.standing("a", [held], 0.0)
+    events.set_findings("a", [held], 0.0)
     events.tick(reason.after - 1)
-    events.standing("a", [], reason.after - 0.5)
+    events.set_findings("a", [], reason.after - 0.5)
     events.tick(reason.after + 10)
     assert sent(events) == []
-    events.standing("a", [held], 100.0)
+    events.set_findings("a", [held], 100.0)
     events.tick(100.0 + reason.after)
     assert counts(events) == [1]
 
@@ -142,10 +142,10 @@ def test_short_finding_makes_no_event() -> None:
 def test_occurrences_with_the_same_message_are_counted() -> None:
     """Occurrences with the same message are counted, other messages make new Events."""
     events = EventSeries()
-    events.happened(RELEASED, 0.0)
-    events.happened(RELEASED._replace(note="us: 4 endpoints may go"), 1.0)
+    events.record_occurrence(RELEASED, 0.0)
+    events.record_occurrence(RELEASED._replace(note="us: 4 endpoints may go"), 1.0)
     assert counts(events) == [1, 1]
-    events.happened(RELEASED, 20.0)
+    events.record_occurrence(RELEASED, 20.0)
     assert counts(events) == [2]
 
 
@@ -154,13 +154,13 @@ def test_publication_events_come_at_most_every_30_seconds() -> None:
     events = EventSeries()
     said = []
     for second in range(61):
-        events.happened(Held(PUBLISHED, SERVICE, "", f"endpoints: {second} of eu"), float(second))
+        events.record_occurrence(EventFinding(PUBLISHED, SERVICE, "", f"endpoints: {second} of eu"), float(second))
         events.tick(float(second))
         said += [series.note for series in sent(events)]
     assert said == ["endpoints: 0 of eu", "endpoints: 30 of eu", "endpoints: 60 of eu"]
     events.tick(200.0)
     events.tick(300.0)
-    events.happened(Held(PUBLISHED, SERVICE, "", "endpoints: 7 of eu"), 300.0)
+    events.record_occurrence(EventFinding(PUBLISHED, SERVICE, "", "endpoints: 7 of eu"), 300.0)
     assert [series.note for series in sent(events)] == ["endpoints: 7 of eu"]
 
 
@@ -168,7 +168,7 @@ def test_similar_events_are_combined() -> None:
     """After ten messages of one reason on one object within ten minutes, all further ones share an Event."""
     events = EventSeries()
     clusters = [HOLD._replace(scope=f"c{number}", note=f"c{number}: dead") for number in range(200)]
-    events.standing("hub", clusters, 0.0)
+    events.set_findings("hub", clusters, 0.0)
     found = sent(events)
     assert len(found) == SIMILAR + 1
     assert found[-1].note == f"{COMBINED}c{SIMILAR}: dead"
@@ -182,14 +182,14 @@ def test_an_object_has_a_budget() -> None:
     events = EventSeries()
     reasons = [replace(REASONS["PlanReleased"], name=f"R{number}") for number in range(100)]
     for reason in reasons:
-        events.happened(RELEASED._replace(reason=reason), 0.0)
+        events.record_occurrence(RELEASED._replace(reason=reason), 0.0)
     assert len(sent(events)) == BURST
     assert events.suppressed == 100 - BURST
-    events.standing("a", [HOLD], 0.0)
+    events.set_findings("a", [HOLD], 0.0)
     assert [series.reason for series in sent(events)] == [PORTS]
-    events.happened(RELEASED._replace(note="more"), 299.0)
+    events.record_occurrence(RELEASED._replace(note="more"), 299.0)
     assert sent(events) == []
-    events.happened(RELEASED._replace(note="more"), 301.0)
+    events.record_occurrence(RELEASED._replace(note="more"), 301.0)
     assert len(sent(events)) == 1
 
 
@@ -197,7 +197,7 @@ def test_finding_is_sent_when_a_token_is_available() -> None:
     """A finding that lasts until the object has a token again is sent then."""
     events = EventSeries()
     reasons = [replace(PORTS, name=f"R{number}") for number in range(int(BURST) + 1)]
-    events.standing("a", [HOLD._replace(reason=reason) for reason in reasons], 0.0)
+    events.set_findings("a", [HOLD._replace(reason=reason) for reason in reasons], 0.0)
     assert len(sent(events)) == BURST
     events.tick(100.0)
     assert sent(events) == []
@@ -211,8 +211,8 @@ def test_the_queue_is_bounded_and_drops_the_oldest() -> None:
     events = EventSeries()
     for number in range(PENDING + 7):
         regarding = SERVICE._replace(name=f"s{number}")
-        events.happened(Held(PUBLISHED, regarding, "", "endpoints: 1 of eu"), 0.0)
-    events.standing("a", [HOLD], 0.0)
+        events.record_occurrence(EventFinding(PUBLISHED, regarding, "", "endpoints: 1 of eu"), 0.0)
+    events.set_findings("a", [HOLD], 0.0)
     assert events.pending == PENDING + 1
     assert events.suppressed == 7
     first, second = sent(events)[:2]
@@ -223,13 +223,13 @@ def test_full_queue_does_not_drop_due_findings() -> None:
     """If tick fills the queue, findings that came back are sent all the same."""
     events = EventSeries()
     back = [HOLD._replace(regarding=SERVICE._replace(name=f"back{number}")) for number in range(3)]
-    events.standing("back", back, 0.0)
+    events.set_findings("back", back, 0.0)
     sent(events)
-    events.standing("back", [], 1.0)
-    events.standing("back", back, 2.0)
+    events.set_findings("back", [], 1.0)
+    events.set_findings("back", back, 2.0)
     late = REASONS["NodeUnresolved"]
     for number in range(PENDING + 7):
-        events.standing(number, [Held(late, SERVICE._replace(name=f"s{number}"), "eu", "eu: n1")], 2.0)
+        events.set_findings(number, [EventFinding(late, SERVICE._replace(name=f"s{number}"), "eu", "eu: n1")], 2.0)
     events.tick(2.0 + late.after)
     assert (events.pending, events.suppressed) == (PENDING, 10)
     assert counts(events)[-3:] == [2, 2, 2]
@@ -238,33 +238,33 @@ def test_full_queue_does_not_drop_due_findings() -> None:
 def test_failed_delivery_creates_a_new_event_next_time() -> None:
     """After a failed delivery the next occurrence makes a new Event, since there is none to update."""
     events = EventSeries()
-    events.standing("a", [HOLD], 0.0)
+    events.set_findings("a", [HOLD], 0.0)
     lost = events.take()
     assert lost is not None
-    events.gone(lost)
-    events.standing("a", [], 20.0)
-    events.standing("a", [HOLD], 40.0)
+    events.forget(lost)
+    events.set_findings("a", [], 20.0)
+    events.set_findings("a", [HOLD], 40.0)
     assert counts(events) == [1]
 
 
 def test_new_leader_reports_current_findings() -> None:
     """A process that leads again reports current findings as new, since another process led meanwhile."""
     events = EventSeries()
-    events.standing("a", [HOLD], 0.0)
+    events.set_findings("a", [HOLD], 0.0)
     events.clear()
     assert sent(events) == []
-    assert not events.reports("a")
-    events.standing("a", [HOLD], 20.0)
+    assert not events.has_findings("a")
+    events.set_findings("a", [HOLD], 20.0)
     assert counts(events) == [1]
 
 
 def test_clear_drops_unsent_events() -> None:
     """After clear, neither waiting Events nor counted occurrences are sent."""
     events = EventSeries()
-    events.standing("a", [HOLD], 0.0)
+    events.set_findings("a", [HOLD], 0.0)
     sent(events)
-    events.standing("a", [], 1.0)
-    events.standing("a", [HOLD, HOLD._replace(scope="us")], 2.0)
+    events.set_findings("a", [], 1.0)
+    events.set_findings("a", [HOLD, HOLD._replace(scope="us")], 2.0)
     events.clear()
     events.tick(3000.0)
     assert sent(events) == []
@@ -274,10 +274,10 @@ def test_state_is_dropped_after_a_day() -> None:
     """A day after the last finding, no state is left."""
     events = EventSeries()
     for number in range(300):
-        events.standing(number, [HOLD._replace(regarding=SERVICE._replace(name=f"s{number}"))], float(number))
-        events.happened(RELEASED._replace(note=f"{number}"), float(number))
+        events.set_findings(number, [HOLD._replace(regarding=SERVICE._replace(name=f"s{number}"))], float(number))
+        events.record_occurrence(RELEASED._replace(note=f"{number}"), float(number))
         sent(events)
-        events.standing(number, [], number + 0.5)
+        events.set_findings(number, [], number + 0.5)
     events.tick(90_000.0)
     sent(events)
     events.tick(100_000.0)
@@ -288,9 +288,9 @@ def test_state_is_dropped_after_a_day() -> None:
 def test_occurrences_are_forgotten_before_lasting_findings() -> None:
     """Series of occurrences are forgotten after six minutes, those of lasting findings are kept."""
     events = EventSeries()
-    events.standing("a", [HOLD], 0.0)
+    events.set_findings("a", [HOLD], 0.0)
     for number in range(60):
-        events.happened(RELEASED._replace(regarding=SERVICE._replace(name=f"s{number}")), float(number))
+        events.record_occurrence(RELEASED._replace(regarding=SERVICE._replace(name=f"s{number}")), float(number))
     sent(events)
     events.tick(QUIET)
     assert len(events._series) == 61

@@ -14,7 +14,7 @@ from hub.decide.plan import Plan
 from hub.errors import Problem, RegistryError
 from hub.events.catalog import REASONS, Reason
 from hub.events.recorder import Recorder
-from hub.events.series import Held, Regarding
+from hub.events.series import EventFinding, Regarding
 from hub.events.watch import EventWatch, Watched
 from hub.kube.cluster_access import ClusterAccess, Token
 from hub.kube.credentials import Credentials
@@ -43,13 +43,13 @@ class Heard:
     enabled = True
 
     def __init__(self) -> None:
-        self.now: dict[object, list[Held]] = {}
+        self.now: dict[object, list[EventFinding]] = {}
         self.once: list[tuple[str, Regarding, str]] = []
 
     def happened(self, reason: Reason, regarding: Regarding, message: str) -> None:
         self.once.append((reason.name, regarding, message))
 
-    def standing(self, subject: object, found: list[Held]) -> None:
+    def standing(self, subject: object, found: list[EventFinding]) -> None:
         self.now[subject] = list(found)
 
     def reports(self, subject: object) -> bool:
@@ -84,7 +84,7 @@ class Desk:
 
     def looks(self) -> list[tuple[str, str]]:
         """Check the hub, and return reason and message of its current findings."""
-        self.watch.look()
+        self.watch.report_hub()
         return [(held.reason.name, held.note) for held in self.heard.now["hub"]]
 
 
@@ -98,7 +98,7 @@ def test_a_finding_becomes_an_event(name: str) -> None:
         assert desk.heard.once == [(name, regarding, "eu: so it is")]
     else:
         scope = "eu" if reason.by_source else ""
-        assert desk.heard.now[KEY] == [Held(reason, regarding, scope, "eu: so it is")]
+        assert desk.heard.now[KEY] == [EventFinding(reason, regarding, scope, "eu: so it is")]
     desk.watch.decided(Decision(KEY))
     assert not desk.heard.now[KEY]
 
@@ -206,7 +206,7 @@ def test_used_approval_has_an_event(name: str) -> None:
     desk.hub.withheld = lambda: None
     for _ in range(2):
         assert desk.looks() == []
-    said = [("ApprovalUsed", ITSELF, "registry: 2 entries with 5 endpoints may go: approved")]
+    said = [("ApprovalUsed", ITSELF, "registry: the removal of 2 entries with 5 endpoints is approved")]
     assert desk.heard.once == (said if name == "approved" else [])
 
 

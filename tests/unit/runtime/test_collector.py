@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from hub.runtime import collector
-from hub.runtime.collector import sparing
+from hub.runtime.collector import avoid_long_collections
 from tests.support.waiting import until
 
 
@@ -36,9 +36,9 @@ def _as_before() -> Iterator[None]:
 
 async def test_nothing_is_collected_during_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """No collection runs during the start; objects that exist at its end are frozen, later ones are not."""
-    monkeypatch.setattr(collector, "LOOK", 0.01)
+    monkeypatch.setattr(collector, "START_POLL", 0.01)
     known = False
-    async with sparing(lambda: known):
+    async with avoid_long_collections(lambda: known):
         await asyncio.sleep(0.05)
         assert (gc.isenabled(), gc.get_freeze_count()) == (False, 0)
         Knot()
@@ -54,8 +54,8 @@ async def test_nothing_is_collected_during_the_start(monkeypatch: pytest.MonkeyP
 
 async def test_a_start_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the start never ends, collections begin after a while all the same."""
-    monkeypatch.setattr(collector, "LOOK", 0.01)
-    async with sparing(lambda: False, patience=0.05):
+    monkeypatch.setattr(collector, "START_POLL", 0.01)
+    async with avoid_long_collections(lambda: False, patience=0.05):
         await until(gc.isenabled)
 
 
@@ -64,8 +64,8 @@ async def test_full_collection_skips_survivors_of_a_long_one(
     monkeypatch: pytest.MonkeyPatch, long: float, dead: int
 ) -> None:
     """A full collection skips objects that survived a long one, but not those that survived a short one."""
-    monkeypatch.setattr(collector, "LONG", long)
-    async with sparing(lambda: True):
+    monkeypatch.setattr(collector, "LONG_COLLECTION", long)
+    async with avoid_long_collections(lambda: True):
         await until(gc.isenabled)
         knot = Knot()
         gc.collect()
@@ -76,9 +76,9 @@ async def test_full_collection_skips_survivors_of_a_long_one(
 
 async def test_everything_is_looked_at_once_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     """The daily collection frees garbage among the frozen objects."""
-    monkeypatch.setattr(collector, "DAY", 0.2)
+    monkeypatch.setattr(collector, "FULL_COLLECTION_INTERVAL", 0.2)
     knot = Knot()
-    async with sparing(lambda: True):
+    async with avoid_long_collections(lambda: True):
         await until(gc.isenabled)
         del knot
         gc.collect()
@@ -91,7 +91,7 @@ async def test_everything_is_looked_at_once_a_day(monkeypatch: pytest.MonkeyPatc
 
 async def test_full_collections_are_frequent_after_the_daily_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frozen objects do not count towards the quarter of growth that Python waits for before a full collection."""
-    monkeypatch.setattr(collector, "DAY", 0.2)
+    monkeypatch.setattr(collector, "FULL_COLLECTION_INTERVAL", 0.2)
     known: list[list[int]] = [[] for _ in range(300_000)]
     full: list[int] = []
 
@@ -99,14 +99,14 @@ async def test_full_collections_are_frequent_after_the_daily_one(monkeypatch: py
         if phase == "stop" and info["generation"] == 2:
             full.append(len(known))
 
-    async with sparing(lambda: True):
+    async with avoid_long_collections(lambda: True):
         await until(gc.isenabled)
         gc.callbacks.append(note)
         try:
             async with asyncio.timeout(10):
                 while not full:  # noqa: ASYNC110 - a state, not an event
                     await asyncio.sleep(0.01)
-            monkeypatch.setattr(collector, "DAY", 3600.0)
+            monkeypatch.setattr(collector, "FULL_COLLECTION_INTERVAL", 3600.0)
             full.clear()
             known += [[] for _ in range(30_000)]
         finally:
@@ -117,14 +117,14 @@ async def test_full_collections_are_frequent_after_the_daily_one(monkeypatch: py
 async def test_full_collections_are_frequent_while_the_context_is_open() -> None:
     """The thresholds are lower inside the context, and restored afterwards."""
     before = gc.get_threshold()
-    async with sparing(lambda: True):
+    async with avoid_long_collections(lambda: True):
         assert gc.get_threshold() == collector.THRESHOLDS
     assert gc.get_threshold() == before
 
 
 async def test_everything_is_collected_again_afterwards() -> None:
     """Objects that were frozen inside the context are collected after it."""
-    async with sparing(lambda: True):
+    async with avoid_long_collections(lambda: True):
         await until(gc.isenabled)
         Knot()
         gc.freeze()

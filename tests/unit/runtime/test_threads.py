@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from hub.runtime import threads
-from hub.runtime.threads import AT_ONCE, HANGS, NoAnswer, Reader, glance
+from hub.runtime.threads import AT_ONCE, HUNG_AFTER, NoAnswer, Reader, call_briefly
 from tests.support.crowd import Crowd
 
 
@@ -33,9 +33,9 @@ async def test_a_call_behaves_like_a_call() -> None:
     assert await reader.call(max, 1, 2) == 2
     with pytest.raises(KeyError):
         await reader.call({}.__getitem__, "x")
-    assert glance(max, 1, 2) == 2
+    assert call_briefly(max, 1, 2) == 2
     with pytest.raises(KeyError):
-        glance({}.__getitem__, "x")
+        call_briefly({}.__getitem__, "x")
 
 
 async def test_a_call_that_hangs_is_given_up(hung: threading.Event) -> None:
@@ -76,13 +76,13 @@ async def test_call_after_a_cancelled_one_waits_for_its_end(hung: threading.Even
 
 
 async def test_hanging_call_gives_up_its_slot(hung: threading.Event) -> None:
-    """A call that hangs gives its slot to the next one after ``HANGS`` seconds."""
+    """A call that hangs gives its slot to the next one after ``HUNG_AFTER`` seconds."""
     hanging = [asyncio.create_task(Reader(30.0).call(hung.wait)) for _ in range(10 * AT_ONCE)]
     await asyncio.sleep(0)
     began = asyncio.get_running_loop().time()
-    async with asyncio.timeout(10 * HANGS + 5.0):
+    async with asyncio.timeout(10 * HUNG_AFTER + 5.0):
         assert await Reader(5.0).call(max, 1, 2) == 2
-    assert asyncio.get_running_loop().time() - began >= 9 * HANGS, "they were not before it"
+    assert asyncio.get_running_loop().time() - began >= 9 * HUNG_AFTER, "they were not before it"
     hung.set()
     await asyncio.gather(*hanging)
 
@@ -102,7 +102,7 @@ async def test_an_error_that_comes_late_is_nobodys(hung: threading.Event, caplog
         hung.wait()
         raise OSError(116, "Stale file handle")
 
-    reader = Reader(HANGS)
+    reader = Reader(HUNG_AFTER)
     with pytest.raises(NoAnswer):
         await reader.call(stale)
     hung.set()
@@ -122,16 +122,16 @@ async def test_call_fails_if_no_thread_starts(monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as full:
         full.setattr(threads, "_THREADS", threads._Threads())
         full.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(NoAnswer, match=r"^cannot be read: no thread for it: can't start new thread$"):
+        with pytest.raises(NoAnswer, match=r"^cannot be read: no thread can be started: can't start new thread$"):
             await reader.call(int)
-        assert glance(int) is None
+        assert call_briefly(int) is None
     assert await reader.call(int) == 0
 
 
 def test_a_glance_is_short(hung: threading.Event) -> None:
-    """``glance`` returns None shortly after the start of a call that hangs."""
+    """``call_briefly`` returns None shortly after the start of a call that hangs."""
     began = time.monotonic()
-    assert glance(hung.wait) is None
+    assert call_briefly(hung.wait) is None
     assert time.monotonic() - began < 2.0
 
 

@@ -127,7 +127,7 @@ async def test_other_services_may_be_chosen() -> None:
     world.put("b", "10.0.0.2")
     await world.settle()
     world.board.listen(heard)
-    world.board.choose(lambda _, service: service.name == "b")
+    world.board.set_selector(lambda _, service: service.name == "b")
     await world.settle()
     assert (heard.addresses("a"), heard.addresses("b")) == ([], ["10.0.0.2"])
 

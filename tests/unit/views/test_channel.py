@@ -129,7 +129,7 @@ async def test_unchanged_shape_makes_no_event() -> None:
 @pytest.mark.parametrize("framing", ["ndjson", "sse"])
 async def test_position_outside_the_log_is_refused(framing: Framing, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old events leave the log; older positions and tokens are refused with the next step."""
-    monkeypatch.setattr(module, "LOG", 10)
+    monkeypatch.setattr(module, "LOG_EVENTS", 10)
     world = World()
     channel = made(world)
     world.put("a", "10.0.0.0")
@@ -159,7 +159,7 @@ async def test_a_token_of_elsewhere_is_refused(token: str) -> None:
 
 async def test_a_change_of_everything_fits_into_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log holds a change of all objects, so that up-to-date readers are not dropped."""
-    monkeypatch.setattr(module, "LOG", 10)
+    monkeypatch.setattr(module, "LOG_EVENTS", 10)
     world = World()
     channel = made(world)
     for number in range(30):
@@ -178,7 +178,7 @@ async def test_readers_are_served_in_turns() -> None:
     served: list[int] = []
 
     async def read(number: int) -> None:
-        await channel.news(0)
+        await channel.wait_for_events(0)
         served.append(number)
 
     readers = [asyncio.create_task(read(number)) for number in range(100)]
@@ -204,7 +204,7 @@ async def test_rounds_are_as_far_apart_as_there_are_readers() -> None:
     async def read() -> None:
         position = 0
         while position < 40:
-            await channel.news(position)
+            await channel.wait_for_events(position)
             position, _ = channel.since(position, "ndjson")
             rounds.append(position)
 
@@ -225,5 +225,5 @@ async def test_cancelled_reader_leaves_no_entry() -> None:
     for _ in range(3):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):
-                await channel.news(0)
+                await channel.wait_for_events(0)
     assert channel._waiting == {}

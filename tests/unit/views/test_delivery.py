@@ -206,7 +206,7 @@ def test_a_call_that_hangs_is_named_once(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A hanging call is logged once with the number of waiting views; other consumers are called."""
-    monkeypatch.setattr(module, "HANGS", 0.0)
+    monkeypatch.setattr(module, "HUNG_AFTER", 0.0)
     gate = threading.Event()
     consumer, other = Consumer(lambda *_: gate.wait(10) and None), Consumer()
     delivery, beside = start(consumer), start(other)
@@ -215,8 +215,8 @@ def test_a_call_that_hangs_is_named_once(
             called.changed(OWNER, views(view("a"), view("b")))
         eventually(lambda: delivery.waiting == 1)
         eventually(lambda: len(other.calls) == 2)
-        delivery.look()
-        delivery.look()
+        delivery.log_hung_call()
+        delivery.log_hung_call()
     assert delivery.problem == "hangs in hub_endpoint_upserted of edge/a"
     assert len(caplog.records) == 1
     assert "consumer 'probe' hangs in hub_endpoint_upserted of edge/a; 1 views wait for it" in caplog.text

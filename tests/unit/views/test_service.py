@@ -211,12 +211,12 @@ async def test_only_the_leader_calls_consumers(views: EndpointViews, sims: dict[
     views.update(ViewsSpec(select=ALL, hooks=("told",)))
     await views.settled(5)
     assert told.calls == []
-    views.lead(leading=True)
+    views.set_leading(leading=True)
     await until(lambda: told.calls == ["+10.0.0.1", "=local:1"])
-    views.lead(leading=False)
+    views.set_leading(leading=False)
     set_addresses(sims["local"], "web", "10.0.0.2")
     await until(lambda: seen(views) == ["10.0.0.2"])
-    views.lead(leading=True)
+    views.set_leading(leading=True)
     await until(lambda: len(told.calls) == 4)
     views.update(ViewsSpec(select=ALL, hooks=("other",)))
     await until(lambda: views.consumers["other"].calls)  # type: ignore[attr-defined]
@@ -230,7 +230,7 @@ async def test_a_consumer_that_is_not_installed_is_named(
     views: EndpointViews, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A missing consumer is logged, and others are called."""
-    views.lead(leading=True)
+    views.set_leading(leading=True)
     views.update(ViewsSpec(select=ALL, hooks=("missing", "told")))
     told: Told = views.consumers["told"]  # type: ignore[attr-defined]
     await until(lambda: "+10.0.0.1" in told.calls)

@@ -117,7 +117,7 @@ async def test_an_idle_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("busy", [False, True])
 async def test_a_stream_ends_in_time_and_is_gone_on_with(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream ends with a bookmark, from which the next stream resumes."""
-    monkeypatch.setattr(stream, "LONGEST", 0.05)
+    monkeypatch.setattr(stream, "STREAM_SECONDS", 0.05)
     source = Source(World())
     heard: list[bytes] = []
     async with asyncio.timeout(5):
@@ -199,7 +199,7 @@ async def test_a_thousand_readers_get_the_same(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_a_reader_that_does_not_read_is_dropped_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that does not read is disconnected after PATIENCE, without affecting others."""
-    monkeypatch.setattr(stream, "PATIENCE", 1.0)
+    monkeypatch.setattr(stream, "WRITE_TIMEOUT", 1.0)
     source = Source(World())
     for number in range(400):
         source.world.put(f"s{number}", *[f"10.{number >> 8}.{number & 255}.{last}" for last in range(1, 51)])
@@ -231,7 +231,7 @@ async def test_a_reader_that_does_not_read_is_dropped_and_others_are_not(monkeyp
 
 async def test_a_reader_that_falls_out_of_the_log_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream of a reader that falls behind the log ends instead of missing events."""
-    monkeypatch.setattr("hub.views.channel.LOG", 4)
+    monkeypatch.setattr("hub.views.channel.LOG_EVENTS", 4)
     source = Source(World())
     source.world.put("a", "10.0.0.0")
     pieces = (await asked(source)).pieces()
