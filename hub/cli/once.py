@@ -12,8 +12,7 @@ from typing import Final
 import click
 
 from hub.app.hub import Hub, Options, assemble
-from hub.app.oneshot import observing
-from hub.app.oneshot import once as one_pass
+from hub.app.oneshot import observing, one_pass
 from hub.cli.changes import print_plan
 from hub.cli.exits import Exit
 from hub.cli.observe import warn_of_problems
@@ -114,7 +113,7 @@ async def _leading(hub: Hub) -> AsyncIterator[None]:
         try:
             yield
         except (asyncio.CancelledError, ClusterUnreachable):
-            hub.elector.keep()
+            hub.elector.keep_lease()
             raise
     finally:
         election.cancel()

@@ -47,9 +47,9 @@ WATCH_AGAIN = 30.0
 """Seconds before a refused watch of the Lease is retried; this may be long, since standbys also poll the Lease."""
 RELEASE_AGAIN = 0.2
 """Seconds before a failed release is retried; longer if the server asks for it with Retry-After."""
-PASSING = (ClusterUnreachable, TooManyRequests, ServerFault)
+TRANSIENT = (ClusterUnreachable, TooManyRequests, ServerFault)
 """Transient errors: a retry may succeed."""
-REMEMBERED = 64
+MAX_UNANSWERED = 64
 """Most unanswered writes that are remembered: the API server may have stored any of them."""
 
 
@@ -133,7 +133,7 @@ class LeaseStore(Protocol):
         """
         ...
 
-    async def freed(self) -> None:
+    async def wait_until_free(self) -> None:
         """Return when the Lease seems to have no holder. It may return too early: read the Lease afterwards.
 
         Raises:
@@ -149,10 +149,10 @@ class Terms:
         """The annotations to write on the Lease with each create and update."""
         return {}
 
-    def noticed(self, record: LeaseRecord) -> None:
+    def lease_read(self, record: LeaseRecord) -> None:
         """Called with the Lease whenever an attempt to take or renew it has read it."""
 
-    def admits(self, record: LeaseRecord | None) -> bool:  # noqa: ARG002 - every Lease is admitted
+    def may_take(self, record: LeaseRecord | None) -> bool:  # noqa: ARG002 - every Lease is admitted
         """Whether to take a Lease that is released or expired, or that does not exist (None)."""
         return True
 
@@ -187,7 +187,7 @@ class Elector:
         self.identity = identity
         self._terms = terms or Terms()
         self._label = label
-        self._freed = asyncio.Event()
+        self._pause_over = asyncio.Event()
         self._store = store
         self._clock = clock
         self._timing = timing or Timing()
@@ -200,7 +200,7 @@ class Elector:
         self._over_another = False
         """Since this process last became the leader, it created the Lease or overwrote another holder's record."""
         self._renewed_at = float("-inf")
-        self._sent: deque[LeaseRecord] = deque(maxlen=REMEMBERED)
+        self._sent: deque[LeaseRecord] = deque(maxlen=MAX_UNANSWERED)
         self._kept = False
         self._problem = ""
 
@@ -210,7 +210,7 @@ class Elector:
         return self._observed
 
     @property
-    def taken(self) -> bool:
+    def maybe_held(self) -> bool:
         """Whether some process, this one included, may hold the Lease, as far as this process knows."""
         return self._leading or (self._observed is not None and self._observed.holder != "" and self._seen_fresh())
 
@@ -219,9 +219,9 @@ class Elector:
         """Whether this process holds the Lease, as far as its tasks have noticed; only :meth:`check` is exact."""
         return self._leading
 
-    def nudge(self) -> None:
+    def end_pause(self) -> None:
         """Make a standby read the Lease now and try to take it, instead of after the pause."""
-        self._freed.set()
+        self._pause_over.set()
 
     async def refresh(self) -> None:
         """Read the Lease without trying to take it. Does nothing while this process leads.
@@ -232,14 +232,14 @@ class Elector:
         if self.leading:
             return
         with contextlib.suppress(NotFound):
-            self._glimpse(await self._call(self._store.get()))
+            self._note_outside_read(await self._call(self._store.get()))
 
-    def _glimpse(self, record: LeaseRecord) -> None:
+    def _note_outside_read(self, record: LeaseRecord) -> None:
         """Note a Lease that was read outside the election, unless this process has become the leader meanwhile."""
         if not self._leading and record != self._observed:
             self._observe(record)
 
-    async def amend(self, change: Callable[[LeaseRecord], LeaseRecord | None]) -> bool:
+    async def change_annotations(self, change: Callable[[LeaseRecord], LeaseRecord | None]) -> bool:
         """Change the annotations on a Lease that another process holds.
 
         Args:
@@ -299,7 +299,7 @@ class Elector:
             raise NotLeader(f"{self.identity} may not write: {holder if not self._leading else 'its lease runs out'}")
         return remaining - self._timing.margin
 
-    def keep(self) -> None:
+    def keep_lease(self) -> None:
         """Do not release the Lease when :meth:`run` ends, since a write may be under way: let it expire instead."""
         self._kept = True
 
@@ -318,8 +318,8 @@ class Elector:
                 on_change(True)  # noqa: FBT003 - the callback's only argument
                 await self._hold()
                 self._leading = False
-                taken = f"{self.holder} does" if self._observed_other() else "its lease was not renewed in time"
-                log.warning("%s%s no longer leads: %s", self._label, self.identity, self._problem or taken)
+                reason = f"{self.holder} does" if self._observed_other() else "its lease was not renewed in time"
+                log.warning("%s%s no longer leads: %s", self._label, self.identity, self._problem or reason)
                 on_change(False)  # noqa: FBT003
         finally:
             if self._leading:
@@ -329,21 +329,21 @@ class Elector:
 
     async def _acquire(self) -> None:
         """Return once this process holds the Lease and has renewed it within the deadline."""
-        if await self._look():
+        if await self._try_as_standby():
             return
-        self._freed.clear()
+        self._pause_over.clear()
         watching = supervise("watch of the Lease", self._watch, self._clock)
         watch = asyncio.create_task(watching, name="watch of the Lease")
         try:
             while True:
                 await self._pause()
-                if await self._look():
+                if await self._try_as_standby():
                     return
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
 
-    async def _look(self) -> bool:
+    async def _try_as_standby(self) -> bool:
         """Try to take the Lease; log a change of the leader if another process has it."""
         before = self.holder
         if await self._try() and self._since_renewal() < self._timing.renew_deadline:
@@ -356,12 +356,12 @@ class Elector:
         """Notice a release of the Lease at once. This is only faster: standbys also poll the Lease."""
         while True:
             try:
-                await self._store.freed()
+                await self._store.wait_until_free()
             except HubError as error:
                 log.debug("the Lease is not watched: %s", error)
-                await self._clock.sleep(self._timing.retry if isinstance(error, PASSING) else WATCH_AGAIN)
+                await self._clock.sleep(self._timing.retry if isinstance(error, TRANSIENT) else WATCH_AGAIN)
             else:
-                self._freed.set()
+                self._pause_over.set()
                 await self._clock.sleep(self._timing.retry / 2)
 
     async def _pause(self) -> None:
@@ -373,9 +373,9 @@ class Elector:
         if 0 < left < seconds:
             seconds = left
         pause = asyncio.create_task(self._clock.sleep(seconds), name="pause before the next look at the Lease")
-        freed = asyncio.create_task(self._freed.wait(), name="release of the Lease")
+        freed = asyncio.create_task(self._pause_over.wait(), name="release of the Lease")
         await until_one_ends((pause, freed))
-        self._freed.clear()
+        self._pause_over.clear()
 
     async def _hold(self) -> None:
         """Renew the Lease until it is lost or was not renewed in time."""
@@ -428,7 +428,7 @@ class Elector:
             try:
                 record = await self._call(self._store.get())
             except NotFound:
-                if not self._may_create() or not (self._leading or self._terms.admits(None)):
+                if not self._may_create() or not (self._leading or self._terms.may_take(None)):
                     return False  # if the Lease was deleted, its holder may not have noticed yet
                 with contextlib.suppress(AlreadyExists):
                     return await self._write(self._store.create, None)
@@ -436,10 +436,10 @@ class Elector:
             self._missing = None
             if record != self._observed:
                 self._observe(record)
-            self._terms.noticed(record)
+            self._terms.lease_read(record)
             if record.holder and not self._ours(record) and self._seen_fresh():
                 return False
-            if not self._leading and not self._terms.admits(record):
+            if not self._leading and not self._terms.may_take(record):
                 return False
             with contextlib.suppress(Conflict):
                 return await self._write(self._store.update, record)
@@ -480,7 +480,7 @@ class Elector:
                 while True:
                     try:
                         await self._free(record)
-                    except PASSING as error:
+                    except TRANSIENT as error:
                         problem, record = str(error), None
                         asked = error.retry_after if isinstance(error, ApiError) else None
                         await self._clock.sleep(min(max(RELEASE_AGAIN, asked or 0.0), self._timing.call / 2))

@@ -107,7 +107,7 @@ class KubeLease:
         body = self._body(record)
         return _record(await self._client.request("PUT", path, body=body, timeout=REQUEST_SECONDS))
 
-    async def freed(self) -> None:
+    async def wait_until_free(self) -> None:
         """Watch the Lease until it has no holder; return early if the server ends the watch.
 
         Raises:

@@ -55,10 +55,10 @@ class Peers:
         """Leases beyond ours, by number: only replicas with more shards hold them."""
         self._unread: dict[int, str] = {}
         """Leases of ``_beyond`` that were not read yet -> the error; "" before the first attempt."""
-        self._found = asyncio.Event()
+        self._beyond_added = asyncio.Event()
 
     @property
-    def count_more(self) -> bool:
+    def larger_count_seen(self) -> bool:
         """Whether a Lease states more shards than this replica has."""
         return bool(self._beyond)
 
@@ -69,12 +69,12 @@ class Peers:
 
     def holders(self) -> set[str]:
         """Identities of the replicas that hold one of our shards, this replica included."""
-        return {elector.seen.holder for elector in self._own if elector.taken and elector.seen is not None}
+        return {elector.seen.holder for elector in self._own if elector.maybe_held and elector.seen is not None}
 
     def loads(self) -> Counter[str] | None:
         """Identity -> number of shards, for all other replicas; None while any shard is free."""
         others = [elector for elector in self._own if not elector.leading]
-        if not all(elector.taken for elector in others):
+        if not all(elector.maybe_held for elector in others):
             return None
         return Counter(elector.seen.holder for elector in others if elector.seen is not None)
 
@@ -101,19 +101,19 @@ class Peers:
                 return f"{elector.holder} holds shard {number} with another registry than this replica's"
         return ""
 
-    def widen(self, record: LeaseRecord) -> None:
+    def read_beyond(self, record: LeaseRecord) -> None:
         """Start to read the Leases beyond ours if this Lease states more shards."""
         for number in range(len(self._own), count_of(record)):
             if number not in self._beyond:
                 self._beyond[number] = self._make(number)
                 self._unread[number] = ""
-                self._found.set()
+                self._beyond_added.set()
 
     async def follow(self, clock: Clock, seconds: float) -> None:
         """Read the Leases beyond ours every ``seconds``, whenever there are any; runs until cancelled."""
         while True:
-            await self._found.wait()
-            self._found.clear()
+            await self._beyond_added.wait()
+            self._beyond_added.clear()
             while self._beyond:
                 await asyncio.gather(*(self._read(number) for number in self._beyond))
                 await clock.sleep(seconds)
@@ -153,5 +153,5 @@ class Peers:
     def _held(electors: Iterable[tuple[int, Elector]]) -> Iterator[tuple[int, Elector, LeaseRecord]]:
         """Yields number, elector and record of the Leases that another replica holds."""
         for number, elector in electors:
-            if elector.taken and not elector.leading and elector.seen is not None:
+            if elector.maybe_held and not elector.leading and elector.seen is not None:
                 yield number, elector, elector.seen

@@ -23,7 +23,7 @@ class Shard(msgspec.Struct, eq=False):
         leaving: this process gives the Lease away once the writes under way have ended.
         handed_to: while leaving, identity of the replica that may take the Lease first; "" = any.
         free: while the Lease is free, its resourceVersion and the time when this process first saw it free.
-        look_at: when to read the free Lease again; None = when the elector does.
+        read_at: when to read the free Lease again; None = when the elector does.
         inherited: the previous holder withheld a removal, which :meth:`hub.election.shards.Shards.inherit` has not
             reported yet.
         quit: set to give the Lease back and stand by.
@@ -35,7 +35,7 @@ class Shard(msgspec.Struct, eq=False):
     leaving: bool = False
     handed_to: str = ""
     free: tuple[str, float] | None = None
-    look_at: float | None = None
+    read_at: float | None = None
     inherited: bool = False
     quit: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 

@@ -70,11 +70,11 @@ class _Terms(Terms):
     def notes(self) -> Mapping[str, str]:
         return self._shards.notes(self._number)
 
-    def noticed(self, record: LeaseRecord) -> None:
-        self._shards.noticed(self._number, record)
+    def lease_read(self, record: LeaseRecord) -> None:
+        self._shards.lease_read(self._number, record)
 
-    def admits(self, record: LeaseRecord | None) -> bool:
-        return self._shards.admits(self._number, record)
+    def may_take(self, record: LeaseRecord | None) -> bool:
+        return self._shards.may_take(self._number, record)
 
 
 class Shards:
@@ -146,10 +146,10 @@ class Shards:
     def problem(self) -> str:
         """Why a Lease could not be read or written, or why none may be taken; "" = no problem."""
         found = next((elector.problem for elector in self.electors if elector.problem), "")
-        return found or (self._obstacle() if self.count > 1 or self._peers.count_more else "")
+        return found or (self._obstacle() if self.count > 1 or self._peers.larger_count_seen else "")
 
     @property
-    def warned(self) -> bool:
+    def other_withholds(self) -> bool:
         """Whether another replica that holds a shard withholds a removal.
 
         This replica must then withhold too: endpoints that the same file added meanwhile make the removal's share
@@ -185,7 +185,7 @@ class Shards:
 
     # --- calls from the hub ------------------------------------------------------------------------
 
-    def use(self, mark: str) -> None:
+    def use_registry(self, mark: str) -> None:
         """Put another registry in force; our Leases carry its ``mark`` once :meth:`Holder.leaving` is False."""
         if mark == self._wanted or self.count == 1:
             return
@@ -195,11 +195,11 @@ class Shards:
         if not self._leads_any():
             self._mark = mark
 
-    def keep(self) -> None:
+    def keep_leases(self) -> None:
         """Before the end of :meth:`run`: do not release the Leases of shards that may still have a write under way."""
         for shard in self._shards:
             if self._holder.busy(shard.number):
-                shard.elector.keep()
+                shard.elector.keep_lease()
 
     # --- running -----------------------------------------------------------------------------------
 
@@ -209,12 +209,14 @@ class Shards:
             async with asyncio.TaskGroup() as group:
                 for shard in self._shards:
                     name = "leader election" if self.count == 1 else f"election of shard {shard.number}"
-                    group.create_task(shard.campaign(name, self._clock, self._led), name=f"shard {shard.number}")
+                    campaign = shard.campaign(name, self._clock, self._lease_changed)
+                    group.create_task(campaign, name=f"shard {shard.number}")
                 follow = self._peers.follow(self._clock, self._timing.retry)
                 group.create_task(follow, name="shards: Leases of a larger --shards")
                 if self.count > 1:
-                    group.create_task(self._every(self._shares.pace / 2, self._look_again), name="shards: looks")
-                    group.create_task(self._every(self._timing.retry / 2, self._deal), name="shards: shares")
+                    take = self._every(self._shares.pace / 2, self._read_free_lease)
+                    group.create_task(take, name="shards: free Leases")
+                    group.create_task(self._every(self._timing.retry / 2, self._balance), name="shards: shares")
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -239,15 +241,15 @@ class Shards:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s failed", task.get_name(), exc_info=error)
 
-    def _led(self, shard: Shard, leading: bool) -> None:
+    def _lease_changed(self, shard: Shard, leading: bool) -> None:
         """Called when this process has taken or lost a Lease."""
-        shard.free = shard.look_at = None
+        shard.free = shard.read_at = None
         if not leading:
             shard.confirmed = False
             if not self._leads_any():
                 self._mark = self._wanted
             self._holder.changed()
-        elif self.count == 1 and not self._peers.count_more:
+        elif self.count == 1 and not self._peers.larger_count_seen:
             shard.confirmed = True
             self._holder.changed()
         else:
@@ -261,11 +263,11 @@ class Shards:
             if written is not None and written.notes.get(REGISTRY) == (self._mark if self.count > 1 else None):
                 with suppress(HubError):
                     await self._peers.refresh()
-                    self._settle(shard)
+                    self._confirm_or_leave(shard)
                     return
             await self._clock.sleep(self._shares.pace)
 
-    def _settle(self, shard: Shard) -> None:
+    def _confirm_or_leave(self, shard: Shard) -> None:
         """Decide whether to keep a Lease, now that all others were read after it was taken."""
         if not shard.elector.leading:
             return
@@ -273,7 +275,7 @@ class Shards:
             self._leave(shard, "", why)
             return
         shard.confirmed = True
-        self._shares.hurry()
+        self._shares.allow_request()
         self._holder.changed()
 
     def _leave(self, shard: Shard, to: str, why: str) -> None:
@@ -300,16 +302,16 @@ class Shards:
             notes[HANDED] = to
         return notes
 
-    def noticed(self, number: int, record: LeaseRecord) -> None:
+    def lease_read(self, number: int, record: LeaseRecord) -> None:
         """Called with a Lease that its elector has read."""
-        self._peers.widen(record)
+        self._peers.read_beyond(record)
         shard = self._shards[number]
         if not shard.elector.leading:
             shard.inherited = ANNOTATION_WITHHELD in record.notes
         elif who := record.notes.get(WANTED):
-            self._asked(shard, who)
+            self._answer_request(shard, who)
 
-    def admits(self, number: int, record: LeaseRecord | None) -> bool:
+    def may_take(self, number: int, record: LeaseRecord | None) -> bool:
         """Whether to take a free Lease now."""
         why = self._obstacle()
         if why and why != self._logged:
@@ -317,7 +319,7 @@ class Shards:
         self._logged = why
         if why or self.count == 1:
             return not why
-        return self._shares.take(self._shards[number], record, ready=self._wanted == self._mark)
+        return self._shares.may_take(self._shards[number], record, ready=self._wanted == self._mark)
 
     def _leads_any(self) -> bool:
         return any(elector.leading for elector in self.electors)
@@ -327,10 +329,10 @@ class Shards:
 
     # --- agreement and fair shares -----------------------------------------------------------------
 
-    async def _look_again(self) -> None:
-        self._shares.look_again(self._obstacle)
+    async def _read_free_lease(self) -> None:
+        self._shares.read_free_lease(self._obstacle)
 
-    async def _deal(self) -> None:
+    async def _balance(self) -> None:
         """React to the other replicas' Leases: give ours back, agree on a new registry, or ask for a shard."""
         if self._shares.load and self._peers.counts_differ():
             for shard in self._shards:
@@ -357,7 +359,7 @@ class Shards:
             self.agreed = True
             self._holder.changed()
 
-    def _asked(self, shard: Shard, who: str) -> None:
+    def _answer_request(self, shard: Shard, who: str) -> None:
         """Give a shard to the replica that asks for it, if that replica holds at least two fewer than this one."""
         if shard.held and self._mark == self._wanted and self._shares.grants(who):
-            self._leave(shard, who, f"to {who}, which holds fewer")
+            self._leave(shard, who, f"{who} asked for it and holds fewer shards")

@@ -53,8 +53,8 @@ class Shares:
 
     # --- free Leases -------------------------------------------------------------------------------
 
-    def take(self, shard: Shard, record: LeaseRecord | None, *, ready: bool) -> bool:
-        """Whether to take a free Lease now; if not, sets ``shard.look_at`` to the time of the next read.
+    def may_take(self, shard: Shard, record: LeaseRecord | None, *, ready: bool) -> bool:
+        """Whether to take a free Lease now; if not, sets ``shard.read_at`` to the time of the next read.
 
         Args:
             shard: the shard of the free Lease.
@@ -65,11 +65,11 @@ class Shares:
         version = record.version if record is not None else ""
         if shard.free is None or shard.free[0] != version:
             shard.free = (version, now)
-        if ready and not shard.quit.is_set() and (shard.number == 0 or self._counted()):
+        if ready and not shard.quit.is_set() and (shard.number == 0 or self._first_lease_agrees()):
             wait = max(self._due(shard.free[1], record) - now, 0.0)
         else:
             wait = self.pace
-        shard.look_at = now + wait if wait else None
+        shard.read_at = now + wait if wait else None
         if not wait:
             self._next_take = now + self.pace
         return not wait
@@ -85,11 +85,11 @@ class Shares:
             return max(self._next_take, since + self._retry)
         return self._next_take
 
-    def _counted(self) -> bool:
+    def _first_lease_agrees(self) -> bool:
         """Whether the first Lease states our number of shards: replicas with a different number read it there."""
         return count_of(self._shards[0].elector.seen) == len(self._shards)
 
-    def look_again(self, obstacle: Callable[[], str]) -> None:
+    def read_free_lease(self, obstacle: Callable[[], str]) -> None:
         """Make the elector of one free Lease that may be taken by now read it.
 
         Replicas start at different Leases, so that they do not compete for the same one.
@@ -100,18 +100,18 @@ class Shares:
         now, start = self._clock.now(), crc32(self._identity.encode()) % len(self._shards)
         if now < self._next_take:
             return
-        if not self._counted() and not obstacle():
-            self._shards[0].elector.nudge()  # another replica may have just created it
+        if not self._first_lease_agrees() and not obstacle():
+            self._shards[0].elector.end_pause()  # another replica may have just created it
             return
         for shard in (*self._shards[start:], *self._shards[:start]):
-            if shard.look_at is not None and shard.look_at <= now and not shard.elector.leading:
-                shard.look_at = None
-                shard.elector.nudge()
+            if shard.read_at is not None and shard.read_at <= now and not shard.elector.leading:
+                shard.read_at = None
+                shard.elector.end_pause()
                 return
 
     # --- Leases that others hold -------------------------------------------------------------------
 
-    def hurry(self) -> None:
+    def allow_request(self) -> None:
         """Allow the next request at once, since this replica has just got a Lease."""
         self._next_request = float("-inf")
 
@@ -135,7 +135,7 @@ class Shares:
         request = partial(self._request, rich, mark)
         for shard in reversed(self._shards):
             seen = shard.elector.seen
-            if seen is not None and seen.holder == rich and await shard.elector.amend(request):
+            if seen is not None and seen.holder == rich and await shard.elector.change_annotations(request):
                 log.info("%s asks %s for shard %d", self._identity, rich, shard.number)
                 return
 

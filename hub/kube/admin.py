@@ -20,8 +20,8 @@ from hub.kube.credentials import Credentials
 
 TIMEOUT: Final = 15.0
 """The timeout of one call, in seconds."""
-FEW: Final = 10
-"""The largest number of names that :meth:`Admin.some` returns: its callers need to know whether any object exists."""
+SOME_LIMIT: Final = 10
+"""The largest number of names that :meth:`Admin.some_names` returns: its callers need to know whether any object exists."""
 
 Manifest = dict[str, Any]
 """A Kubernetes object in its JSON form."""
@@ -57,19 +57,19 @@ class Admin:
         except NotFound:
             return None
 
-    async def labelled(self, kind: str, selector: str) -> list[Manifest]:
+    async def list_labelled(self, kind: str, selector: str) -> list[Manifest]:
         """List all objects of a namespaced kind with these labels, in all namespaces."""
         group, name = _CALLS[kind]
         call = getattr(self._group(group), f"list_{name.removeprefix('namespaced_')}_for_all_namespaces")
         found = await self._answer(f"list {kind}s", lambda: call(label_selector=selector, _request_timeout=TIMEOUT))
         return [{"kind": kind, **self._plain(item)} for item in found.items]
 
-    async def some(self, kind: str, namespace: str) -> list[str]:
-        """List the names of up to ``FEW`` objects of a kind in a namespace."""
+    async def some_names(self, kind: str, namespace: str) -> list[str]:
+        """List the names of up to ``SOME_LIMIT`` objects of a kind in a namespace."""
         group, name = _CALLS[kind]
         call = getattr(self._group(group), f"list_{name}")
         what = f"list {kind}s of {namespace}"
-        found = await self._answer(what, lambda: call(namespace, limit=FEW, _request_timeout=TIMEOUT))
+        found = await self._answer(what, lambda: call(namespace, limit=SOME_LIMIT, _request_timeout=TIMEOUT))
         return [item.metadata.name for item in found.items]
 
     async def create(self, manifest: Manifest) -> None:

@@ -40,7 +40,7 @@ LIST_LIMIT = 64 << 20
 """The largest page of a list, in bytes."""
 LINE_LIMIT = 8 << 20
 """The largest watch event, in bytes."""
-LONGEST_WISH = 1 << 53
+MAX_RETRY_AFTER = 1 << 53
 """The longest Retry-After accepted from a Status, in seconds: a number in JSON may not fit a float. Callers have limits
 of their own."""
 KEEP_IDLE = 30.0
@@ -128,7 +128,7 @@ def api_error(
     if retry_after and retry_after.isdecimal():
         wait = float(retry_after)
     elif status.details and status.details.retry_after_seconds:
-        wait = float(min(status.details.retry_after_seconds, LONGEST_WISH))
+        wait = float(min(status.details.retry_after_seconds, MAX_RETRY_AFTER))
     kind = _BY_CODE.get(code, errors.ServerFault if code >= 500 else errors.ApiError)
     if code == 409 and status.reason == "AlreadyExists":
         kind = errors.AlreadyExists
@@ -177,19 +177,19 @@ class Stream:
         self._connection = connection
         self._server = server
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(SILENCE_TIMEOUT, self._look)
+        self._timer = self._loop.call_later(SILENCE_TIMEOUT, self._check_silence)
 
     def close(self) -> None:
         """Stop the timer that detects silence."""
         self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check_silence(self) -> None:
         """Fail the stream if it has been silent for too long; otherwise set the timer again."""
         left = self._connection.heard_at + SILENCE_TIMEOUT - self._loop.time()
         if left <= 0:
             self._connection.fail_silent()
         else:
-            self._timer = self._loop.call_later(left + 0.01, self._look)
+            self._timer = self._loop.call_later(left + 0.01, self._check_silence)
 
     def end(self) -> None:
         """End the stream from this side; its reader sees a regular end."""

@@ -146,12 +146,12 @@ class Credentials:
         elif self._under_way or self._lock.locked():
             return self._headers  # another task renews the credentials; the current ones are still valid
         else:
-            await self._to_its_end(self._renew())
+            await self._uncancelled(self._renew())
         if not self._usable():
             raise CredentialError(self._problem)
         return self._headers
 
-    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _uncancelled(self, work: Coroutine[Any, Any, T]) -> T:
         """Await ``work`` in a task of its own, which continues if the caller is cancelled.
 
         Calls for the Lease have a timeout of 3 s. Without the task, each of them would start a slower plugin and kill
@@ -190,7 +190,7 @@ class Credentials:
         Raises:
             CredentialError: the credential has expired by its own date, which explains the 401.
         """
-        return await self._to_its_end(self._reload(used))
+        return await self._uncancelled(self._reload(used))
 
     async def _reload(self, used: Mapping[str, str] | None) -> bool:
         async with self._lock:

@@ -77,9 +77,9 @@ async def _connect(
     # From here on the socket belongs to a transport. If its creation were cancelled half-way, the event loop could keep
     # watching a closed descriptor whose number another socket gets. Therefore the creation always completes, and the
     # transport is closed afterwards.
-    made = asyncio.ensure_future(loop.create_connection(partial(_itself, stream), sock=sock))
+    made = asyncio.ensure_future(loop.create_connection(partial(_return_stream, stream), sock=sock))
     inode = os.fstat(sock.fileno()).st_ino
-    made.add_done_callback(lambda _: _handed_over(sock, inode))
+    made.add_done_callback(lambda _: _detach_if_closed(sock, inode))
     try:
         await asyncio.shield(made)
         await stream.secured
@@ -91,7 +91,7 @@ async def _connect(
     return connection
 
 
-def _itself(stream: TlsStream) -> TlsStream:
+def _return_stream(stream: TlsStream) -> TlsStream:
     return stream
 
 
@@ -99,7 +99,7 @@ def _abort(stream: TlsStream, _: object) -> None:
     stream.abort()
 
 
-def _handed_over(sock: socket.socket, inode: int) -> None:
+def _detach_if_closed(sock: socket.socket, inode: int) -> None:
     """Detach a socket object whose descriptor the transport has already closed.
 
     uvloop closes the descriptor if a RST arrives while the transport is set up. The socket object would close the same

@@ -22,7 +22,7 @@ CHUNK_LINE_LIMIT = 1 << 10
 """The longest size line of a chunk, in bytes, including chunk extensions."""
 PAUSE_ABOVE = 1 << 20
 """Bytes of waiting watch lines above which reading pauses until half of them are consumed."""
-AT_ONCE = 64
+LINES_PER_ROUND = 64
 """The number of lines that are handed over in one round of the event loop; if more arrive together, all of them are
 queued, so that other work gets its turn."""
 LINE_COST = 64
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
 
     def _parse_head(self) -> bool:
         """Parse the head once it is complete; True if a body follows. An answer without a body is finished here."""
-        head = self._take_head()
+        head = self._next_head()
         if head is None:
             return False
         self._head = head
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
             return False
         return True
 
-    def _take_head(self) -> Head | None:
+    def _next_head(self) -> Head | None:
         """Take the head of the final answer from the buffer and skip 1xx answers; None while it is incomplete."""
         while True:
             end = self._buffer.find(b"\r\n\r\n")
@@ -282,7 +282,7 @@ class Connection(asyncio.Protocol):
         line = data[eol + 2 : end]
         if not line or len(line) > self._limit:
             return False
-        self._handed(take, line)
+        self._hand_over(take, line)
         return True
 
     def _last_line(self, line: bytes) -> bool:
@@ -321,15 +321,15 @@ class Connection(asyncio.Protocol):
         if self._complete:  # the callback has ended the stream
             return
         *ended, rest = data.split(b"\n")
-        take = self._take if len(ended) <= AT_ONCE else None
+        take = self._take if len(ended) <= LINES_PER_ROUND else None
         for part in ended:
-            line = self._ended(part)
+            line = self._whole_line(part)
             if not line:
                 continue
             if take is None:
                 self._lines.append(line)
                 self._queued += len(line) + LINE_COST
-            elif not self._handed(take, line):
+            elif not self._hand_over(take, line):
                 return
         if rest:
             self._partial += rest
@@ -337,10 +337,10 @@ class Connection(asyncio.Protocol):
                 raise ProtocolError(f"a line above {self._limit} bytes")
         if take is None:
             self._take = None
-            self._hold_back()
+            self._pause_if_full()
             self._wake()
 
-    def _ended(self, line: bytes) -> bytes:
+    def _whole_line(self, line: bytes) -> bytes:
         """The whole line that ends here; its beginning may have arrived in an earlier packet."""
         if self._partial:
             self._partial += line
@@ -350,13 +350,13 @@ class Connection(asyncio.Protocol):
             raise ProtocolError(f"a line above {self._limit} bytes")
         return line
 
-    def _hold_back(self) -> None:
+    def _pause_if_full(self) -> None:
         """Pause reading if too many bytes are waiting."""
         if self._queued > PAUSE_ABOVE and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
 
-    def _handed(self, take: Callable[[bytes], None], line: bytes) -> bool:
+    def _hand_over(self, take: Callable[[bytes], None], line: bytes) -> bool:
         """Hand over a line; returns whether the stream continues after it."""
         try:
             take(line)
@@ -507,7 +507,7 @@ class Connection(asyncio.Protocol):
         assert lines is not None  # noqa: S101 - only called for streams
         try:
             while True:
-                for _ in range(min(len(lines), AT_ONCE)):
+                for _ in range(min(len(lines), LINES_PER_ROUND)):
                     take(self._next(lines))
                 if lines:
                     await asyncio.sleep(0)

@@ -216,7 +216,7 @@ _USER_FIELDS: Final = (
 _EXEC_FIELDS: Final = ("apiVersion", "command", "args", "env", "installHint", "provideClusterInfo", "interactiveMode")
 _EXTENSION: Final = "client.authentication.k8s.io/exec"
 
-_STEERING = re.compile(
+_UNSAFE_VARIABLES = re.compile(
     r"LD_.*|PATH|ENV|BASH_ENV|SHELLOPTS|IFS|GLIBC_TUNABLES|PYTHON.*|PERL5.*|RUBY.*|NODE_.*|JAVA_.*|HOME"
 )
 """Environment variables that can make an allowed program run another one. A kubeconfig may not set them."""
@@ -397,7 +397,7 @@ def _environment(fields: _Fields) -> tuple[tuple[str, str], ...]:
             fields.refuse("env", "an entry lacks a usable name")
         if not isinstance(value, str) or "\0" in value:
             fields.refuse("env", f"the value of {quote(name)} must be text; put it in quotes")
-        if not fields.policy.trusted and _STEERING.fullmatch(name):
+        if not fields.policy.trusted and _UNSAFE_VARIABLES.fullmatch(name):
             fields.refuse("env", f"{quote(name)} may not be set here: it changes what the program runs")
     return tuple((item["name"], item.get("value", "")) for item in listed)
 

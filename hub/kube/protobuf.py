@@ -19,13 +19,13 @@ from hub.runtime.recent import Recent
 
 CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"
-REPEATED: Final = 1024
+CACHED_PARTS: Final = 1024
 """Entries in each of the caches of labels, owners and ports, which are the same in most slices of a hub."""
-SHORT: Final = 128
+CACHED_VALUE_LENGTH: Final = 128
 """The longest cached label or annotation value, in characters: annotations of other writers may be long and unique."""
-ENCODED: Final = 10_000
+CACHED_ENDPOINTS: Final = 10_000
 """The number of endpoints whose encoding is cached: as many as the largest tested cluster has."""
-CONTENTS: Final = 64
+CACHED_LISTS: Final = 64
 """Entries in the cache of encoded endpoint lists. It can be small, since the Services of one cluster are written one
 after the other and share their lists."""
 
@@ -52,11 +52,11 @@ def _bytes(number: int, value: bytes) -> bytes:
     """A length-delimited field: string, bytes or message."""
     size = len(value)
     if size < 0x80 and number < 16:  # nearly all fields
-        return _SHORT[number][size] + value
+        return _SHORT_FIELD_HEADS[number][size] + value
     return _varint(number << 3 | 2) + _varint(len(value)) + value
 
 
-_SHORT: Final = [[bytes((number << 3 | 2, size)) for size in range(0x80)] for number in range(16)]
+_SHORT_FIELD_HEADS: Final = [[bytes((number << 3 | 2, size)) for size in range(0x80)] for number in range(16)]
 """The encoded key and length of every short field, by field number and size."""
 
 
@@ -80,7 +80,8 @@ def _bool(number: int, value: bool | None) -> bytes:
 
 def _map(number: int, values: dict[str, str]) -> bytes:
     entries = [
-        (_known_entry if len(values[key]) <= SHORT else _entry)(number, key, values[key]) for key in sorted(values)
+        (_known_entry if len(value) <= CACHED_VALUE_LENGTH else _entry)(number, key, value)
+        for key, value in sorted(values.items())
     ]
     return b"".join(entries)
 
@@ -89,10 +90,10 @@ def _entry(number: int, key: str, value: str) -> bytes:
     return _bytes(number, _bytes(1, key.encode()) + _bytes(2, value.encode()))
 
 
-_known_entry: Final = lru_cache(REPEATED)(_entry)
+_known_entry: Final = lru_cache(CACHED_PARTS)(_entry)
 
 
-@lru_cache(REPEATED)
+@lru_cache(CACHED_PARTS)
 def _owner(owner: OwnerReference) -> bytes:
     return _bytes(
         13,
@@ -134,7 +135,7 @@ def _endpoint(endpoint: Endpoint) -> bytes:
     return _bytes(2, b"".join(parts))
 
 
-@lru_cache(REPEATED)
+@lru_cache(CACHED_PARTS)
 def _port(port: Port) -> bytes:
     number = b"" if port.port is None else _int(3, port.port)
     return _bytes(3, _bytes(1, port.name.encode()) + _text(2, port.protocol) + number + _text(4, port.app_protocol))
@@ -144,7 +145,7 @@ class SliceEncoder:
     """Encodes slices. Endpoints and tuples of endpoints that are the same Python object are encoded once."""
 
     def __init__(self) -> None:
-        self._encoded: Recent[int, tuple[Endpoint, bytes]] = Recent(ENCODED)
+        self._encoded: Recent[int, tuple[Endpoint, bytes]] = Recent(CACHED_ENDPOINTS)
         """The encoding of endpoints, by ``id``. An id stays unique because the entry keeps its endpoint alive."""
         self._contents: dict[int, tuple[tuple[Endpoint, ...], bytes]] = {}
         """The encoding of whole tuples of endpoints, in the same way."""
@@ -171,7 +172,7 @@ class SliceEncoder:
     def _content(self, endpoints: tuple[Endpoint, ...]) -> bytes:
         known = self._contents.get(id(endpoints))
         if known is None:
-            if len(self._contents) >= CONTENTS:
+            if len(self._contents) >= CACHED_LISTS:
                 self._contents.clear()
             known = self._contents[id(endpoints)] = (endpoints, b"".join(map(self._known_endpoint, endpoints)))
         return known[1]

@@ -48,9 +48,9 @@ LARGE_PAGE = 4 << 20
 """Bytes above which a page is decoded in a thread. 500 Nodes have less; hostile input takes 0.4 s per MiB."""
 LIST_TIMEOUT = 60.0
 """Seconds for one page of a list."""
-STEADY = 5.0
+STEADY_AFTER = 5.0
 """After a silence of more seconds than this, the next lines of a watch may be outdated (see
-:attr:`Reflector.told_at`)."""
+:attr:`Reflector.current_as_of`)."""
 LONGEST_RETRY_AFTER = 300.0
 """The longest Retry-After that is respected, in seconds. kube-apiserver asks for 32 at most, but a proxy may ask for
 anything."""
@@ -76,7 +76,7 @@ class Store(Protocol[T]):
 class EchoStore(Store[T], Protocol[T]):
     """A store of objects that this process writes itself, so that most watch events are echoes of its own writes."""
 
-    def lean(self, page: dict[Any, T]) -> dict[Any, T]:
+    def shrink_page(self, page: dict[Any, T]) -> dict[Any, T]:
         """Reduce a page of a list to the objects and values that the store keeps, before ``replace`` gets all pages."""
         ...
 
@@ -154,10 +154,9 @@ class Reflector(Generic[T]):
 
     Attributes:
         resource_version: the last resourceVersion received; "" = a list is needed.
-        told_at: ``Clock.now()`` of the last moment whose state the store is known to show. It is the time of the
-            request of the last list, or of the last watch line if the watch has had no silence longer than ``STEADY``
-            for the last ``STEADY`` seconds. Lines right after a silence may be a backlog that is still arriving, so
-            they do not show the present state. None before the first list.
+        current_as_of: ``Clock.now()`` of the last moment at which the store was certainly current: when the last list
+            was requested, or when the last watch line arrived after ``STEADY_AFTER`` seconds without a longer silence.
+            Lines right after a silence may be a backlog that is still arriving. None before the first list.
         relists: the number of lists read.
         events: the number of events received, without bookmarks.
         skipped: the number of events that did not decode.
@@ -196,17 +195,17 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(rng=self._rng)
         self._expired_at: float | None = None
         self._stream: Stream | None = None
-        self._asked = False
-        self._doubted = False
+        self._list_requested = False
+        self._unconfirmed = False
         self.resource_version = ""
-        self.told_at: float | None = None
+        self.current_as_of: float | None = None
         self.relists = 0
         self.events = 0
         self.skipped = 0
 
     def list_again(self) -> None:
         """Request a new list; a running watch is ended for it."""
-        self._asked = True
+        self._list_requested = True
         if self._stream is not None:
             self._stream.end()
 
@@ -218,8 +217,8 @@ class Reflector(Generic[T]):
         silent = 0
         while True:
             try:
-                if self._asked:
-                    self._asked = False
+                if self._list_requested:
+                    self._list_requested = False
                     await self._list()
                 if not self.resource_version:
                     self._observer.listing()
@@ -229,12 +228,12 @@ class Reflector(Generic[T]):
                 before = (self.events, self.resource_version)
                 heard = await self._watch()
                 lasted = self._clock.now() - started
-                silent = 0 if heard or self._asked else silent + (lasted >= SHORT_WATCH)
+                silent = 0 if heard or self._list_requested else silent + (lasted >= SHORT_WATCH)
                 if silent >= 2:  # the server answers a watch from a future resourceVersion with 200 and stays silent
                     log.info("%s: silent twice, listing again", self._name)
                     self.resource_version = ""
                 still = self.events == before[0] or self.resource_version == before[1]
-                if still and lasted < SHORT_WATCH and not self._asked:
+                if still and lasted < SHORT_WATCH and not self._list_requested:
                     raise BadAnswer(200, "", "the watch ended at once without anything new", what=self._path)
             except Expired as error:
                 log.info("%s: %s; listing again", self._name, error)
@@ -248,7 +247,7 @@ class Reflector(Generic[T]):
 
     def _failed(self, error: HubError) -> float:
         """Report an error to the observer and return the seconds to wait."""
-        self._doubted = True
+        self._unconfirmed = True
         self._observer.failed(error)
         delay = self._backoff.next(self._clock.now())
         if isinstance(error, ApiError):
@@ -282,7 +281,7 @@ class Reflector(Generic[T]):
                     page, version, token = self._resource.list_page(body)
                 del body
                 pages += 1
-                objects.update(page if self._echoes is None else self._echoes.lean(page))
+                objects.update(page if self._echoes is None else self._echoes.shrink_page(page))
                 if len(objects) > LIST_PAGES * self._page_size or (token and pages == LIST_PAGES):
                     what = f"a list without an end: more than {LIST_PAGES} pages of {self._page_size}"
                     raise BadAnswer(200, "", what, what=self._path)
@@ -293,13 +292,13 @@ class Reflector(Generic[T]):
                 params["continue"] = token
                 await asyncio.sleep(0)
         self.relists += 1
-        self.resource_version, self.told_at = version, asked
+        self.resource_version, self.current_as_of = version, asked
         self._store.replace(objects, version)
         self._answered()
 
     def _answered(self) -> None:
         """Report a success to the observer."""
-        self._doubted = False
+        self._unconfirmed = False
         self._observer.answered()
 
     async def _watch(self) -> bool:
@@ -327,10 +326,10 @@ class Reflector(Generic[T]):
         def take(line: bytes) -> None:
             nonlocal heard, last, steady_since
             before, last = last, self._clock.now()
-            if last - before > STEADY:
+            if last - before > STEADY_AFTER:
                 steady_since = last
-            elif last - steady_since > STEADY:
-                self.told_at = last
+            elif last - steady_since > STEADY_AFTER:
+                self.current_as_of = last
             try:
                 self._handle(line)
             except BadAnswer:
@@ -339,15 +338,15 @@ class Reflector(Generic[T]):
                 self.skipped += 1
                 log.warning("%s: skipped a line of the watch that is not an event", self._name)
             heard = True
-            self._stands()
+            self._confirm_watch()
 
         async with self._client.watch(self._path, params) as stream:
             self._stream = stream
-            if self._asked:  # list_again() was called while the watch was being opened
+            if self._list_requested:  # list_again() was called while the watch was being opened
                 stream.end()
-            if not self._doubted:
+            if not self._unconfirmed:
                 self._observer.answered()
-            stands = asyncio.get_running_loop().call_later(SHORT_WATCH, self._stands)
+            timer = asyncio.get_running_loop().call_later(SHORT_WATCH, self._confirm_watch)
             try:
                 await stream.follow(take)
             except ClusterUnreachable as error:
@@ -356,13 +355,13 @@ class Reflector(Generic[T]):
                 log.info("%s: watch silent, reconnecting", self._name)
                 return False
             finally:
-                stands.cancel()
+                timer.cancel()
                 self._stream = None
         return heard
 
-    def _stands(self) -> None:
+    def _confirm_watch(self) -> None:
         """Report a success if the watch followed a failure, since it has proven to be a watch."""
-        if self._doubted:
+        if self._unconfirmed:
             self._answered()
 
     def _handle(self, line: bytes) -> None:
@@ -377,7 +376,7 @@ class Reflector(Generic[T]):
                 self.resource_version = version
                 self.events += 1
                 return
-        self._enter(self._resource.event(line))
+        self._apply(self._resource.event(line))
 
     def _handle_late(self, line: bytes, key: Any, version: str) -> None:
         """Process an event that the store had deferred.
@@ -389,14 +388,14 @@ class Reflector(Generic[T]):
             return
         current = self.resource_version
         try:
-            self._enter(self._resource.event(line))
+            self._apply(self._resource.event(line))
         except HubError as error:
             self.skipped += 1
             log.warning("%s: skipped an event of the watch: %s", self._name, error)
         finally:
             self.resource_version = current
 
-    def _enter(self, event: Event) -> None:
+    def _apply(self, event: Event) -> None:
         """Apply an event to the store.
 
         Raises:

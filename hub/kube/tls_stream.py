@@ -57,10 +57,10 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_hostname)
         self._transport: asyncio.Transport | None = None
         self._plain = _shared.decrypted
-        self._shaken = False
-        self._due = False
+        self._handshake_done = False
+        self._round_requested = False
         """Whether bytes of the handshake have arrived and wait for their round of the event loop."""
-        self._said_farewell = False
+        self._close_notified = False
         """Whether the peer has sent close_notify, so that the data before it is complete."""
         self._error: Exception | None = None
 
@@ -69,17 +69,17 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The TCP connection is open: start the handshake."""
         self._transport = transport  # type: ignore[assignment]  # uvloop's class is not a subclass of asyncio's
-        self._shake_hands()
+        self._handshake_step()
 
     def data_received(self, data: bytes) -> None:
         """Process encrypted bytes."""
-        if self._shaken:
+        if self._handshake_done:
             self._read(data)
             return
         self._incoming.write(data)
-        if not self._due:
-            self._due = True
-            in_own_round(self._go_on)
+        if not self._round_requested:
+            self._round_requested = True
+            in_own_round(self._continue_handshake)
 
     def eof_received(self) -> bool:
         """The peer has closed its side: close the transport."""
@@ -88,25 +88,25 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
     def connection_lost(self, exc: Exception | None) -> None:
         """The TCP connection was closed by either side, or broke."""
         if exc is not None:
-            self._take_rest()
-        if not self._shaken:  # the last bytes may be an alert with the peer's reason
-            self._go_on()
+            self._read_socket()
+        if not self._handshake_done:  # the last bytes may be an alert with the peer's reason
+            self._continue_handshake()
         elif exc is not None:
             self._read()
         self._transport = None
         error = self._error or exc
-        if error is None and not self._said_farewell:
+        if error is None and not self._close_notified:
             error = ConnectionResetError("connection closed by the peer")
         elif error is not None:  # the traceback would be a cycle of this object and the error
             self._error = None
             error = error.with_traceback(None)
-        if self._shaken:
+        if self._handshake_done:
             self.above.connection_lost(error)
         elif not self.secured.done():
             self.secured.set_exception(error or ConnectionResetError("connection closed by the peer"))
             self.secured.exception()  # marks the error as retrieved, which a cancelled caller would not do
 
-    def _take_rest(self) -> None:
+    def _read_socket(self) -> None:
         """Read the bytes that the transport has left in the socket after a write failed.
 
         They often tell the peer's reason: in TLS 1.3, the server refuses a client certificate after the handshake, and
@@ -118,13 +118,13 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         with suppress(OSError):
             self._incoming.write(os.read(sock.fileno(), RECORD))
 
-    def _go_on(self) -> None:
+    def _continue_handshake(self) -> None:
         """Continue the handshake with the bytes that have arrived; application data may follow them."""
-        self._due = False
-        if self._error is None and self._transport is not None and self._incoming.pending and self._shake_hands():
+        self._round_requested = False
+        if self._error is None and self._transport is not None and self._incoming.pending and self._handshake_step():
             self._read()
 
-    def _shake_hands(self) -> bool:
+    def _handshake_step(self) -> bool:
         """Do the next step of the handshake; True once it is complete."""
         try:
             self._tls.do_handshake()
@@ -138,7 +138,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         if self.secured.done():  # the caller was cancelled
             self.abort()
             return False
-        self._shaken = True
+        self._handshake_done = True
         self.above.connection_made(self)
         self.secured.set_result(None)
         return True
@@ -153,7 +153,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self._incoming.write(data[taken : taken + RECORD])
             taken += RECORD
             at = self._decrypt(at)
-            if self._said_farewell or self._error is not None:
+            if self._close_notified or self._error is not None:
                 break
             if at > CHUNK:
                 self.above.data_received(bytes(self._plain[:at]))
@@ -166,7 +166,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self.above.data_received(bytes(self._plain[:at]))
         if self._outgoing.pending:
             self._flush()  # messages of TLS itself, such as key updates
-        if self._said_farewell or self._error is not None:
+        if self._close_notified or self._error is not None:
             self.close()
 
     def _decrypt(self, at: int) -> int:
@@ -176,7 +176,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             while incoming.pending and at <= CHUNK:
                 count: int = read(RECORD, plain[at:])  # type: ignore[assignment]  # returns a count if given a buffer
                 if not count:
-                    self._said_farewell = True
+                    self._close_notified = True
                     break
                 at += count
         except ssl.SSLWantReadError:

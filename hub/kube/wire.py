@@ -484,7 +484,7 @@ _decode_config_map = msgspec.json.Decoder(_WireConfigMap).decode
 _decode_secret = msgspec.json.Decoder(_WireSecret).decode
 
 
-def slices_but(known: Callable[[ObjectKey, str, str], Slice | None]) -> Resource[Slice]:
+def slices_reusing(known: Callable[[ObjectKey, str, str], Slice | None]) -> Resource[Slice]:
     """:data:`SLICES` for a caller that already has most slices: only new and changed slices of a list are decoded.
 
     Decoding all slices again, in addition to those in the store, would be the hub's largest use of memory.

@@ -139,7 +139,7 @@ async def more_rights(admin: Admin, access: Access) -> list[str]:
     Empty if Roles may not be listed.
     """
     try:
-        roles = await admin.labelled("Role", SELECTOR)
+        roles = await admin.list_labelled("Role", SELECTOR)
     except Forbidden:
         return []
     except HubError as error:
@@ -227,7 +227,7 @@ async def leftovers(admin: Admin, access: Access) -> list[Manifest]:
     """
     namespaces = {
         role["metadata"]["namespace"]
-        for role in await admin.labelled("Role", SELECTOR)
+        for role in await admin.list_labelled("Role", SELECTOR)
         if role["metadata"]["name"] == access.role
     }
     every = manifests(Access(access.cluster, access.namespace, tuple(sorted(namespaces))))
@@ -255,8 +255,8 @@ async def _lived_in(admin: Admin, namespace: str) -> bool:
     True if Pods or ServiceAccounts may not be listed.
     """
     try:
-        others = {*await admin.some("ServiceAccount", namespace)} - {ACCOUNT, "default"}
-        return bool(others or await admin.some("Pod", namespace))
+        others = {*await admin.some_names("ServiceAccount", namespace)} - {ACCOUNT, "default"}
+        return bool(others or await admin.some_names("Pod", namespace))
     except Forbidden:
         return True
 

@@ -89,7 +89,7 @@ class Process:
         await self._return()
         return stored
 
-    async def freed(self) -> None:
+    async def wait_until_free(self) -> None:
         if not self.watches:
             raise Forbidden(403)
         while self.server.record is None or self.server.record.holder:
@@ -303,14 +303,14 @@ def test_watch_that_broke_is_soon_there_again() -> None:
     async def main() -> None:
         server = Server()
         first, second = Process(server, "first"), Process(server, "second")
-        follow, breaks = second.freed, [ClusterUnreachable("connection lost", "reset")]
+        follow, breaks = second.wait_until_free, [ClusterUnreachable("connection lost", "reset")]
 
         async def freed() -> None:
             if breaks:
                 raise breaks.pop()
             await follow()
 
-        second.freed = freed  # type: ignore[method-assign]
+        second.wait_until_free = freed  # type: ignore[method-assign]
         first.start()
         await asyncio.sleep(1)
         second.start()
@@ -333,7 +333,7 @@ def test_false_release_events_cause_one_read_per_second() -> None:
         async def lies() -> None:
             await second._return()
 
-        second.freed = lies  # type: ignore[method-assign]
+        second.wait_until_free = lies  # type: ignore[method-assign]
         first_look = len(server.calls)
         await second.stop()
         second.start()
@@ -349,7 +349,7 @@ def test_leader_that_keeps_its_lease_at_the_end_is_waited_for() -> None:
 
     async def main() -> None:
         server, first, second = await pair()
-        first.elector.keep()
+        first.elector.keep_lease()
         await first.stop()
         assert server.holder == "first"
         await asyncio.sleep(30)
@@ -684,13 +684,13 @@ def test_notes_on_a_lease_of_another_survive_some_conflicts(*, conflicts: int, a
             return replace(record, notes={"wanted": "yes"})
 
         if amended:
-            assert await second.elector.amend(change) is True
+            assert await second.elector.change_annotations(change) is True
         else:
             with pytest.raises(Conflict):
-                await second.elector.amend(change)
+                await second.elector.change_annotations(change)
         assert server.record is not None
         assert server.record.notes == ({"wanted": "yes"} if amended else {})
-        assert await second.elector.amend(lambda _: None) is False
+        assert await second.elector.change_annotations(lambda _: None) is False
         assert first.leads
 
     simulate(main())

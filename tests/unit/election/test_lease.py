@@ -111,7 +111,7 @@ async def test_frozen_server_is_given_up(
 async def test_release_is_seen_by_the_watch(sim: SimulatedCluster, lease: KubeLease) -> None:
     """The watch returns at the Lease's release, not at its renewals or changes of other Leases."""
     held = await lease.create(RECORD)
-    freed = asyncio.create_task(lease.freed())
+    freed = asyncio.create_task(lease.wait_until_free())
     while not sim.streams("leases"):  # noqa: ASYNC110 - the world under test raises no event
         await asyncio.sleep(0.01)
     sim.leases.add({"metadata": {"name": "other", "namespace": "hub"}, "spec": {}})
@@ -126,14 +126,14 @@ async def test_release_is_seen_by_the_watch(sim: SimulatedCluster, lease: KubeLe
 async def test_watch_of_a_free_lease_returns_at_once(lease: KubeLease) -> None:
     """The watch returns at once if the Lease has no holder when it starts."""
     await lease.create(replace(RECORD, holder=""))
-    await asyncio.wait_for(lease.freed(), 1)
+    await asyncio.wait_for(lease.wait_until_free(), 1)
 
 
 async def test_watch_without_permission_raises_forbidden(sim: SimulatedCluster, lease: KubeLease) -> None:
     """A watch without permission raises Forbidden; a standby then polls."""
     sim.forbid("watch", "leases")
     with pytest.raises(Forbidden, match="leases"):
-        await lease.freed()
+        await lease.wait_until_free()
 
 
 @pytest.mark.parametrize("body", [b"<html>\n", b'{"type":"ADDED"}\n', b'{"type":"ERROR","object":{}}\n'])
@@ -141,7 +141,7 @@ async def test_watch_of_garbage_frees_no_lease(sim: SimulatedCluster, lease: Kub
     """A line of the watch that is not an event, such as a proxy's page, raises an error and is no release."""
     sim.garbage(body=body)
     with pytest.raises(BadAnswer):
-        await lease.freed()
+        await lease.wait_until_free()
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b'{"metadata":{},"spec":5}', b'{"metadata":{"name":"x"'])

@@ -91,7 +91,7 @@ class Way:
         await self.process.come_back()
         return stored
 
-    async def freed(self) -> None:
+    async def wait_until_free(self) -> None:
         while self.server.record is None or self.server.record.holder:
             await self.server.changed.wait()
         await self.process.come_back()
@@ -405,13 +405,13 @@ def test_others_hear_that_a_removal_is_withheld() -> None:
     async def main() -> None:
         world = World()
         first, second = await pair(world)
-        assert [process.leading.shards.warned for process in (first, second)] == [False, False]
+        assert [process.leading.shards.other_withholds for process in (first, second)] == [False, False]
         first.withheld = "0123456789ab"
         await watch(8, first, second)
-        assert [process.leading.shards.warned for process in (first, second)] == [False, True]
+        assert [process.leading.shards.other_withholds for process in (first, second)] == [False, True]
         first.withheld = ""
         await watch(8, first, second)
-        assert not second.leading.shards.warned
+        assert not second.leading.shards.other_withholds
 
     simulate(main())
 
@@ -438,7 +438,7 @@ def test_next_holder_learns_of_a_withheld_removal(count: int, end: str) -> None:
         assert second.held == count
         assert [second.leading.shards.inherit() for _ in range(2)] == [True, False]
         await watch(5, second)
-        assert (second.leading.shards.inherit(), second.leading.shards.warned) == (False, False)
+        assert (second.leading.shards.inherit(), second.leading.shards.other_withholds) == (False, False)
 
     simulate(main())
 

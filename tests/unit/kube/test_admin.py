@@ -63,15 +63,15 @@ async def test_objects_of_a_namespace_are_listed_by_label_and_by_name(sim: Simul
             await admin.create(secret(f"s{number:02}", "edge", team="a"))
         await admin.create(secret("t", "other", team="a"))
         await admin.create(secret("u", "other", team="b"))
-        found = await admin.labelled("Secret", "team=a")
+        found = await admin.list_labelled("Secret", "team=a")
         assert {item["kind"] for item in found} == {"Secret"}
         names = sorted((item["metadata"]["namespace"], item["metadata"]["name"]) for item in found)
         assert names == [*(("edge", f"s{number:02}") for number in range(FEW + 2)), ("other", "t")]
-        assert await admin.some("Secret", "edge") == [f"s{number:02}" for number in range(FEW)]
-        assert await admin.some("Secret", "other") == ["t", "u"]
+        assert await admin.some_names("Secret", "edge") == [f"s{number:02}" for number in range(FEW)]
+        assert await admin.some_names("Secret", "other") == ["t", "u"]
         assert await admin.find("Secret", "t", "edge") is None
         assert await admin.delete("Secret", "t", "other") is True
-        assert await admin.some("Secret", "other") == ["u"]
+        assert await admin.some_names("Secret", "other") == ["u"]
         with pytest.raises(AlreadyExists, match=r"^create Secret other/u: 409"):
             await admin.create(secret("u", "other"))
 

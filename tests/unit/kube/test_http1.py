@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hub.kube.http1 import AT_ONCE, HEAD_LIMIT, PAUSE_ABOVE, Connection, Head, ProtocolError
+from hub.kube.http1 import HEAD_LIMIT, LINES_PER_ROUND, PAUSE_ABOVE, Connection, Head, ProtocolError
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -630,10 +630,10 @@ def test_a_line_is_handed_over_while_it_arrives() -> None:
         await asyncio.sleep(0)
         other.send(CHUNKED + b"4\r\none\n\r\n")
         assert taken == [b"one"]
-        other.send(flood(b"x", AT_ONCE + 1), b"4\r\nend\n\r\n")
+        other.send(flood(b"x", LINES_PER_ROUND + 1), b"4\r\nend\n\r\n")
         assert taken == [b"one"]
         await asyncio.sleep(0)
-        assert len(taken) == 1 + AT_ONCE
+        assert len(taken) == 1 + LINES_PER_ROUND
         await asyncio.sleep(0)
         assert taken[-2:] == [b"x", b"end"]
         other.send(b"5\r\nmore\n\r\n")

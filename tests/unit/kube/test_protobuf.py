@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.kube import protobuf
-from hub.kube.protobuf import CONTENTS, ENCODED, MAGIC, SHORT, ProtobufError, SliceEncoder
+from hub.kube.protobuf import CACHED_ENDPOINTS, CACHED_LISTS, CACHED_VALUE_LENGTH, MAGIC, ProtobufError, SliceEncoder
 from hub.model import PUBLISHED, Endpoint, Slice
 from tests.support import build
 
@@ -67,16 +67,16 @@ def test_a_content_is_put_together_once_however_many_slices_hold_it() -> None:
     ((_, known),) = encoder._contents.values()
     assert encoder.encode(Slice("edge", "b", "IPv4", content)) == one.replace(b"\x0a\x01a", b"\x0a\x01b")
     assert [encoded for _, encoded in encoder._contents.values()] == [known]
-    for number in range(3 * CONTENTS):
+    for number in range(3 * CACHED_LISTS):
         encoder.encode(Slice("edge", "a", "IPv4", (Endpoint((build.address(number),), PUBLISHED),)))
-        assert len(encoder._contents) <= CONTENTS
+        assert len(encoder._contents) <= CACHED_LISTS
 
 
 def test_long_values_are_encoded_and_not_remembered() -> None:
     """Long annotation values are not cached, since they may change all the time."""
     remembered = protobuf._known_entry.cache_info().currsize
     for number in range(10):
-        text = f"{number}" * (SHORT + 1)
+        text = f"{number}" * (CACHED_VALUE_LENGTH + 1)
         assert text.encode() in SliceEncoder().encode(Slice("edge", "a", "IPv4", annotations={"theirs": text}))
     assert protobuf._known_entry.cache_info().currsize == remembered
 
@@ -84,9 +84,9 @@ def test_long_values_are_encoded_and_not_remembered() -> None:
 def test_a_bounded_number_of_endpoints_is_remembered() -> None:
     """The cache of endpoints has a limit, even if nodes are replaced again and again."""
     encoder = SliceEncoder()
-    for number in range(3 * ENCODED):
+    for number in range(3 * CACHED_ENDPOINTS):
         encoder.encode(Slice("edge", "a", "IPv4", (Endpoint((build.address(number),), PUBLISHED),)))
-    assert len(encoder._encoded) <= 2 * ENCODED
+    assert len(encoder._encoded) <= 2 * CACHED_ENDPOINTS
 
 
 def test_an_endpoint_that_cannot_be_encoded_hurts_no_other_slice() -> None:

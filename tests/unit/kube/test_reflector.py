@@ -21,7 +21,7 @@ from hub.kube import reflector as reflector_module
 from hub.kube.client import Client
 from hub.kube.cluster_access import ClusterAccess, Token
 from hub.kube.credentials import Credentials
-from hub.kube.reflector import LONGEST_RETRY_AFTER, STEADY, Reflector, RelistSlots
+from hub.kube.reflector import LONGEST_RETRY_AFTER, STEADY_AFTER, Reflector, RelistSlots
 from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
 from hub.kube.wire import NODES, SLICES, Resource
@@ -255,7 +255,7 @@ async def test_event_of_our_own_write_is_skipped(sim: SimulatedCluster, pool: Lo
     """An event whose version the store already has is skipped, but its resourceVersion is used."""
 
     class Echoes(Kept):
-        def lean(self, page: dict[Any, Any]) -> dict[Any, Any]:
+        def shrink_page(self, page: dict[Any, Any]) -> dict[Any, Any]:
             return {key: value for key, value in page.items() if key.name != "not-kept"}
 
         def knows(self, key: Any, resource_version: str) -> bool:
@@ -290,19 +290,21 @@ async def test_bookmarks_move_the_version(sim: SimulatedCluster, pool: LookupPoo
         assert (sim.requests["list", "nodes"], follower.kept.replaced) == (1, 1)
 
 
-async def test_told_at_moves_only_with_a_steady_watch_or_a_list(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """``told_at`` moves only with a list, or with a watch whose lines have arrived steadily for a while."""
+async def test_current_as_of_moves_only_with_a_steady_watch_or_a_list(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """``current_as_of`` moves only with a list, or with a watch whose lines have arrived steadily for a while."""
     async with following(sim, pool) as follower:
         told: list[float] = []
-        for number, seconds in enumerate((0.0, STEADY + 1, STEADY - 1, STEADY - 1, STEADY - 1, STEADY + 1)):
+        for number, seconds in enumerate(
+            (0.0, STEADY_AFTER + 1, STEADY_AFTER - 1, STEADY_AFTER - 1, STEADY_AFTER - 1, STEADY_AFTER + 1)
+        ):
             follower.clock.ahead += seconds
             sim.nodes.set_ready("n1", ready=number % 2 == 1)
             await until(lambda number=number: follower.kept.objects["n1"].ready == str(number % 2 == 1))  # type: ignore[misc]
-            told.append(follower.reflector.told_at or 0.0)
+            told.append(follower.reflector.current_as_of or 0.0)
         first, silent, soon, steady, still, again = told
         assert first == silent == soon < steady < still == again
         follower.reflector.list_again()
-        await until(lambda: (follower.reflector.told_at or 0.0) > again)
+        await until(lambda: (follower.reflector.current_as_of or 0.0) > again)
         assert asked(sim)[0] == 2
 
 

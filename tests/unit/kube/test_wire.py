@@ -20,7 +20,7 @@ from hub.kube.wire import (
     decode_secret,
     decode_slice,
     encode_slice,
-    slices_but,
+    slices_reusing,
 )
 from hub.model import Conditions, Endpoint, Node, NodeAddress, ObjectKey, OwnerReference, Port, Slice, Taint
 
@@ -101,7 +101,7 @@ def test_invalid_list_is_a_bad_answer(body: bytes) -> None:
     with pytest.raises(BadAnswer, match="/api/v1/nodes"):
         NODES.list_page(body)
     with pytest.raises(BadAnswer, match="/endpointslices"):
-        slices_but(unknown).list_page(body.replace(b"NodeList", b"EndpointSliceList"))
+        slices_reusing(unknown).list_page(body.replace(b"NodeList", b"EndpointSliceList"))
 
 
 ODD_BYTES = {
@@ -116,7 +116,7 @@ def test_list_of_odd_bytes_is_a_bad_answer(name: str) -> None:
     with pytest.raises(BadAnswer):
         NODES.list_page(ODD_BYTES[name])
     with pytest.raises(BadAnswer):
-        slices_but(unknown).list_page(ODD_BYTES[name].replace(b"NodeList", b"EndpointSliceList"))
+        slices_reusing(unknown).list_page(ODD_BYTES[name].replace(b"NodeList", b"EndpointSliceList"))
 
 
 def test_slices_that_are_known_in_their_state_are_not_decoded_again() -> None:
@@ -130,12 +130,12 @@ def test_slices_that_are_known_in_their_state_are_not_decoded_again() -> None:
         asked.append((key.name, version, listed))
         return found if (found := before.get(key)) is not None and found.resource_version == version else None
 
-    found, version, token = slices_but(known).list_page(body)
+    found, version, token = slices_reusing(known).list_page(body)
 
     assert (found, version, token) == SLICES.list_page(body)
     assert [key.name for key, value in found.items() if value is before.get(key)] == ["kept"]
     assert asked == [("kept", "3", "7"), ("changed", "6", "7"), ("new", "7", "7")]
-    assert slices_but(unknown).list_page(body)[0] == found
+    assert slices_reusing(unknown).list_page(body)[0] == found
 
 
 def unknown(*_: object) -> None:
