@@ -145,13 +145,13 @@ class World:
 
     def _tell_writers(self) -> None:
         """Let the judge know whose request it is that changes something."""
-        handle = self.hub._face.handle
+        handle = self.hub._http.handle
 
         async def told(request: Any) -> Any:
             WRITER.set(request.transport.peer.process if request.transport is not None else "")
             return await handle(request)
 
-        self._stack.enter_context(mock.patch.object(self.hub._face, "handle", told))
+        self._stack.enter_context(mock.patch.object(self.hub._http, "handle", told))
 
     async def _begin(self) -> None:
         for sim in (self.hub, *self.remotes.values()):

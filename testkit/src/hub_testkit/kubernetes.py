@@ -23,7 +23,7 @@ from hub_testkit.simulator.api import Api
 from hub_testkit.simulator.collection import Collection
 from hub_testkit.simulator.defaults import Networks
 from hub_testkit.simulator.faults import Fault, Faults
-from hub_testkit.simulator.http import Face, abort
+from hub_testkit.simulator.http import HttpFrontend, abort
 from hub_testkit.simulator.identity import AUTHORITY, client_tls, kubeconfig, server_tls
 from hub_testkit.simulator.kinds import (
     CONFIG_MAPS,
@@ -89,7 +89,7 @@ class SimulatedCluster:
         self._api = Api(self._store, self._clock, Networks(families), controllers=controllers)
         self._faults = Faults()
         self._rights = Rights()
-        self._face = Face(self._store, self._api, self._faults, self._rights)
+        self._http = HttpFrontend(self._store, self._api, self._faults, self._rights)
         self._runner: web.ServerRunner | None = None
         self._port = 0
         self.token = secrets.token_urlsafe(16)
@@ -136,7 +136,7 @@ class SimulatedCluster:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._runner is None:  # the connection was being made during stop(), which could not close it
             abort(request)
-        return await self._face.handle(request)
+        return await self._http.handle(request)
 
     async def stop(self) -> None:
         """Stops serving: resets open streams, refuses connections from now on and ends all faults."""
@@ -204,7 +204,7 @@ class SimulatedCluster:
     @property
     def requests(self) -> Counter[tuple[str, str]]:
         """The number of requests by (verb, resource), with refused ones; ``clear()`` it between phases of a test."""
-        return self._face.requests
+        return self._http.requests
 
     @property
     def writes(self) -> int:
@@ -242,20 +242,20 @@ class SimulatedCluster:
     @property
     def latency(self) -> float:
         """Seconds that every answer is delayed; settable. Streams are not slowed down."""
-        return self._face.latency
+        return self._http.latency
 
     @latency.setter
     def latency(self, seconds: float) -> None:
-        self._face.latency = seconds
+        self._http.latency = seconds
 
     @property
     def bookmark_interval(self) -> float:
         """Seconds between bookmarks; settable for watches that start later. A real server has 60."""
-        return self._face.bookmark_interval
+        return self._http.bookmark_interval
 
     @bookmark_interval.setter
     def bookmark_interval(self, seconds: float) -> None:
-        self._face.bookmark_interval = seconds
+        self._http.bookmark_interval = seconds
 
     def fail_next(
         self,

@@ -1,5 +1,5 @@
-"""The rooms behind :class:`hub_testkit.SimulatedCluster`; nothing in here is public by itself.
+"""The modules behind :class:`hub_testkit.SimulatedCluster`. None of them is public.
 
-What a room answers was first seen on a real kube-apiserver 1.35 and is held to it by ``tests/contract``.
-It must not import the hub's own Kubernetes client: a fake that shares code with what it tests proves nothing.
+The answers were measured on a real kube-apiserver 1.35, and ``tests/contract`` compares them with one.
+These modules must not import the hub's Kubernetes client: a fake that shares code with its subject proves nothing.
 """

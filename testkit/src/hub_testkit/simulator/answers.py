@@ -1,4 +1,4 @@
-"""The ``Status`` objects a Kubernetes API server refuses with, word for word."""
+"""Error answers: the ``Status`` objects of a Kubernetes API server, word for word."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ REASONS = {
 
 
 class Refusal(Exception):
-    """The API server said no.
+    """The API server refuses a request.
 
     Attributes:
-        code: the HTTP status.
-        body: the whole ``Status`` object.
-        retry_after: seconds of a Retry-After header, or None.
+        code: The HTTP status.
+        body: The whole ``Status`` object.
+        retry_after: Seconds for the Retry-After header; None = no such header.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One entry of a 422's ``details.causes``; ``kind`` is the reason without its ``FieldValue`` prefix."""
+    """One entry of a 422's ``details.causes``. ``kind`` is the entry's reason without the prefix ``FieldValue``."""
 
     field: str
     kind: str
@@ -74,44 +74,44 @@ class Cause:
 
     @property
     def wire(self) -> Json:
-        """As in ``details.causes``."""
+        """The entry as it is in ``details.causes``."""
         return {"reason": f"FieldValue{self.kind}", "message": self.message, "field": self.field}
 
 
 def bad(field: str, value: object, why: str) -> Cause:
-    """``Invalid value``; strings are quoted as Go quotes them."""
+    """Returns an ``Invalid value`` cause; strings are quoted as Go quotes them."""
     shown = f'"{value}"' if isinstance(value, str) else value
     return Cause(field, "Invalid", f"Invalid value: {shown}: {why}")
 
 
 def required(field: str, why: str = "") -> Cause:
-    """``Required value``."""
+    """Returns a ``Required value`` cause."""
     return Cause(field, "Required", f"Required value: {why}" if why else "Required value")
 
 
 def unsupported(field: str, value: str, supported: tuple[str, ...]) -> Cause:
-    """``Unsupported value``, with the choices."""
+    """Returns an ``Unsupported value`` cause, with the supported values."""
     choices = ", ".join(f'"{choice}"' for choice in supported)
     return Cause(field, "NotSupported", f'Unsupported value: "{value}": supported values: {choices}')
 
 
 def too_many(field: str, count: int, limit: int) -> Cause:
-    """``Too many`` items in a list."""
+    """Returns a ``Too many`` cause, for a list with too many items."""
     return Cause(field, "TooMany", f"Too many: {count}: must have at most {limit} items")
 
 
 def duplicate(field: str, value: str) -> Cause:
-    """``Duplicate value``."""
+    """Returns a ``Duplicate value`` cause."""
     return Cause(field, "Duplicate", f'Duplicate value: "{value}"')
 
 
 def forbidden_field(field: str, why: str) -> Cause:
-    """``Forbidden`` as a cause, not as a 403."""
+    """Returns a ``Forbidden`` cause, which belongs to a 422, not to a 403."""
     return Cause(field, "Forbidden", f"Forbidden: {why}")
 
 
 def invalid(group: str, kind: str, name: str, causes: list[Cause]) -> Refusal:
-    """422 with every finding."""
+    """Returns a 422 with all causes."""
     text = str(causes[0]) if len(causes) == 1 else f"[{', '.join(map(str, causes))}]"
     details = details_of(name, group, kind)
     details["causes"] = [cause.wire for cause in causes]
@@ -120,32 +120,32 @@ def invalid(group: str, kind: str, name: str, causes: list[Cause]) -> Refusal:
 
 
 def details_of(name: str, group: str, kind: str) -> Json:
-    """``details`` with the fields that are not empty."""
+    """Returns ``details`` with those fields that are not empty."""
     return {key: value for key, value in (("name", name), ("group", group), ("kind", kind)) if value}
 
 
 def no_such_path() -> Refusal:
-    """404 for a resource the server does not serve."""
+    """Returns the 404 for a resource that the server does not serve."""
     return Refusal(404, "the server could not find the requested resource", details={})
 
 
 def no_such_method() -> Refusal:
-    """405."""
+    """Returns the 405."""
     return Refusal(405, "the server does not allow this method on the requested resource", details={})
 
 
 def unauthorized() -> Refusal:
-    """401 for a token nobody knows."""
+    """Returns the 401 for an unknown token."""
     return Refusal(401, "Unauthorized")
 
 
 def expired(what: str) -> Refusal:
-    """410; ``what`` is ``list`` or ``watch``."""
+    """Returns a 410 for an expired resourceVersion; ``what`` is ``list`` or ``watch``."""
     return Refusal(410, f"The resourceVersion for the provided {what} is too old.")
 
 
-def from_the_future(version: int, current: int) -> Refusal:
-    """504: a list or get that may not be older than a version the server has not seen."""
+def version_too_large(version: int, current: int) -> Refusal:
+    """Returns the 504 for a list or get at a resourceVersion that is higher than the server's current one."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     return Refusal(
         504,
@@ -155,6 +155,6 @@ def from_the_future(version: int, current: int) -> Refusal:
     )
 
 
-def bad_options(kind: str, cause: Cause) -> Refusal:
-    """422 for query parameters (ListOptions, CreateOptions, …)."""
+def invalid_options(kind: str, cause: Cause) -> Refusal:
+    """Returns a 422 for query parameters (ListOptions, CreateOptions, …)."""
     return invalid("meta.k8s.io", kind, "", [cause])

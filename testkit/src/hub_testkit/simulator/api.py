@@ -1,4 +1,4 @@
-"""What the API server does with a request once it is understood: create, update, patch, delete; no HTTP in here."""
+"""Create, update, patch and delete as the API server does them, without HTTP."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ Mutation = Callable[[Json], Json]
 FOREGROUND = "foregroundDeletion"
 PROPAGATION = ("Foreground", "Background", "Orphan", "nil")
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names: Kubernetes leaves out vowels and look-alikes
+"""The letters of generated names: Kubernetes uses no vowels and no characters that look alike
 (apimachinery/pkg/util/rand/rand.go)."""
 
 
 class Api:
-    """The semantics of writing.
+    """Changes objects as the API server does.
 
     Args:
-        store: where objects live.
-        clock: for timestamps.
-        networks: for ClusterIPs and node ports.
-        controllers: also do at once what kube-controller-manager does later: collect objects whose owners are gone,
+        store: The store of all objects.
+        clock: The clock for timestamps.
+        networks: Allocates ClusterIPs and node ports.
+        controllers: Do at once what kube-controller-manager does later: delete objects whose owners are gone, and
             empty and remove namespaces that are being deleted.
     """
 
@@ -53,7 +53,7 @@ class Api:
         self._random = random.Random()
 
     def get(self, place: Place) -> Stored:
-        """One object.
+        """Returns one object.
 
         Raises:
             Refusal: 404.
@@ -65,10 +65,10 @@ class Api:
         return found
 
     def create(self, place: Place, obj: Json, *, dry_run: bool = False, admission: bool = True) -> Stored:
-        """POST. ``admission=False`` leaves out what a controller would undo soon (a new Node's not-ready taint).
+        """Handles a POST. ``admission=False`` skips a Node's not-ready taint, which a controller would soon remove.
 
         Raises:
-            Refusal: any of 400, 403, 404, 409, 422, 500.
+            Refusal: Any of 400, 403, 404, 409, 422 and 500.
         """
         kind = place.kind
         obj = checked(place, obj)
@@ -100,10 +100,10 @@ class Api:
         return self.store.save(kind, self._ordered(obj, kind), None)
 
     def update(self, place: Place, obj: Json, *, dry_run: bool = False) -> Stored:
-        """PUT, of the object or of its status; an equal object is not written.
+        """Handles a PUT of an object or of its status. An object that does not change is not written.
 
         Raises:
-            Refusal: any of 400, 404, 409, 422, 500.
+            Refusal: Any of 400, 404, 409, 422 and 500.
         """
         obj = checked(place, obj)
         name = obj["metadata"].get("name", "")
@@ -118,18 +118,18 @@ class Api:
         return self._replace(place, before, obj, dry_run=dry_run)
 
     def overwrite(self, place: Place, obj: Json) -> Stored:
-        """Replace spec and status at once, whatever the resourceVersion: not in the API, for changes from Python.
+        """Replaces spec and status together, at any resourceVersion. Only Python code can do this, not an API client.
 
         Raises:
-            Refusal: any of 400, 404, 422.
+            Refusal: Any of 400, 404 and 422.
         """
         return self._replace(place, self.get(place), checked(place, obj), whole=True)
 
     def patch(self, place: Place, mutation: Mutation, *, dry_run: bool = False) -> Stored:
-        """PATCH with a function from object to object.
+        """Handles a PATCH; ``mutation`` returns the patched object.
 
         Raises:
-            Refusal: any of 400, 404, 409, 422.
+            Refusal: Any of 400, 404, 409 and 422.
         """
         before = self.get(place)
         old: Json = {"kind": place.kind.kind, "apiVersion": place.kind.api_version, **before.decode()}
@@ -140,17 +140,17 @@ class Api:
         return self._replace(place, before, obj, dry_run=dry_run)
 
     def delete(self, place: Place, options: Mapping[str, Any], *, dry_run: bool = False) -> tuple[Stored, bool]:
-        """DELETE; returns the last state and whether the object is gone (False while finalizers hold it).
+        """Handles a DELETE. Returns the last state, and whether the object is gone (False while it has finalizers).
 
         Raises:
-            Refusal: 404; 409, a precondition does not hold; 422 for the options.
+            Refusal: 404; 409 if a precondition does not hold; 422 for invalid options.
         """
         kind = place.kind
         before = self.get(place)
         propagation = options.get("propagationPolicy")
         if propagation is not None and propagation not in PROPAGATION:
             cause = answers.unsupported("propagationPolicy", propagation, PROPAGATION)
-            raise answers.bad_options("DeleteOptions", cause)
+            raise answers.invalid_options("DeleteOptions", cause)
         check_preconditions(kind, before, options.get("preconditions") or {})
         if dry_run:
             return before, True
@@ -166,7 +166,7 @@ class Api:
         return before, True
 
     def remove(self, kind: Kind, before: Stored) -> None:
-        """Delete without asking, then what depends on it where controllers are simulated."""
+        """Deletes an object without any checks and, if controllers are simulated, its dependents."""
         self.store.remove(kind, before)
         if self._controllers:
             self._collect(before.uid)
@@ -174,7 +174,7 @@ class Api:
                 self.empty_namespace(before.name)
 
     def empty_namespace(self, name: str) -> None:
-        """Remove everything in a namespace."""
+        """Deletes everything in a namespace."""
         for table in self.store.tables.values():
             for stored in [s for s in table.objects.values() if s.namespace == name and table.kind.namespaced]:
                 self.store.remove(table.kind, stored)
@@ -185,7 +185,7 @@ class Api:
         return rfc3339(self._clock.wall())
 
     def _shape(self, kind: Kind, obj: Json, old: Json | None) -> None:
-        """Default the object in place, then refuse it if anything is wrong."""
+        """Sets defaults in the object, and refuses it if anything is invalid."""
         kind.shape(obj, old, self._networks)
         meta = obj["metadata"]
         causes = [
@@ -204,7 +204,7 @@ class Api:
             meta = obj["metadata"]
         elif kind.status and not (whole and "status" in obj):
             obj["status"] = old.get("status", {})
-        _keep_what_is_the_servers(meta, old["metadata"])
+        _restore_server_fields(meta, old["metadata"])
         self._shape(kind, obj, old)
         obj = self._ordered(obj, kind)
         meta = obj["metadata"]
@@ -215,7 +215,7 @@ class Api:
         if dry_run:
             return encoded(kind, obj, before.version)
         if kind is not NAMESPACES and "deletionTimestamp" in meta and not meta.get("finalizers"):
-            # The last finalizer is gone, and so is the object; its content is no longer of interest to anyone.
+            # The last finalizer was removed, so the object is deleted instead of saved.
             self.remove(kind, before)
             return encoded(kind, obj, before.version)
         return self.store.save(kind, obj, before)
@@ -241,7 +241,7 @@ class Api:
         return self.store.save(NAMESPACES, self._ordered(obj, NAMESPACES), before)
 
     def _collect(self, uid: str) -> None:
-        """Remove what was owned by the object of this uid and by nobody else, as garbage collection does."""
+        """Deletes objects that only the object with this uid owned, as the garbage collector does."""
         for table in self.store.tables.values():
             for stored in list(table.objects.values()):
                 if uid.encode() not in stored.body or stored.uid == uid:
@@ -252,12 +252,12 @@ class Api:
 
 
 def _counts(obj: Json) -> Json:
-    """The part of an object whose changes its generation counts: content and labels, not annotations or finalizers."""
+    """Returns the parts that ``metadata.generation`` counts: content and labels, but not annotations or finalizers."""
     return {**obj, "metadata": obj["metadata"].get("labels", {})}
 
 
-def _keep_what_is_the_servers(meta: Json, old: Json) -> None:
-    """Nobody else writes these; of managedFields one may ask that they be forgotten."""
+def _restore_server_fields(meta: Json, old: Json) -> None:
+    """Restores fields that only the server sets. A request may only clear managedFields, by sending ``[{}]``."""
     for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
         meta.pop(name, None)
         if name in old:
@@ -270,6 +270,6 @@ def _keep_what_is_the_servers(meta: Json, old: Json) -> None:
 
 
 def _status_metadata(old: Json, new: Json) -> Json:
-    """A status update takes labels and annotations over too (measured), but no owners or finalizers."""
+    """Returns the metadata after a status update, which sets only labels and annotations in it (measured)."""
     kept = {name: value for name, value in old.items() if name not in ("labels", "annotations")}
     return {**kept, **{name: new[name] for name in ("labels", "annotations") if name in new}}

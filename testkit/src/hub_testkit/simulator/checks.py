@@ -1,4 +1,4 @@
-"""What is checked about a write before it is done: is it this object, this version, a place that takes it?"""
+"""Checks before a write: kind, namespace, resourceVersion and preconditions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a request is about: a kind, and an object or a collection of it."""
+    """The path of a request: a kind, and one of its objects or a collection."""
 
     kind: Kind
     namespace: str = ""
@@ -26,7 +26,7 @@ class Place:
 
 
 def checked(place: Place, obj: Json) -> Json:
-    """A copy with canonical metadata and without kind and apiVersion, which must fit where they are given.
+    """Returns a copy with canonical metadata, without kind and apiVersion, which must match ``place`` if given.
 
     Raises:
         Refusal: 400.
@@ -52,7 +52,7 @@ def checked(place: Place, obj: Json) -> Json:
 
 
 def check_namespace(namespace: Stored | None, place: Place, name: str) -> None:
-    """Refuse to create where the namespace is missing (404) or being deleted (403)."""
+    """Refuses creation in a namespace that does not exist (404) or is being deleted (403)."""
     if namespace is None:
         raise not_found(NAMESPACES, place.namespace)
     if "deletionTimestamp" in namespace.decode()["metadata"]:
@@ -74,7 +74,7 @@ def check_namespace(namespace: Stored | None, place: Place, name: str) -> None:
 
 
 def check_version(kind: Kind, before: Stored, meta: Json) -> None:
-    """Refuse to write over another version or another object (409)."""
+    """Refuses to overwrite another version, or another object with the same name (409)."""
     given = meta.get("resourceVersion", "")
     if given and not given.isdigit():
         raise Refusal(500, f'strconv.ParseUint: parsing "{given}": invalid syntax', "")
@@ -95,7 +95,7 @@ def check_version(kind: Kind, before: Stored, meta: Json) -> None:
 
 
 def check_preconditions(kind: Kind, before: Stored, preconditions: Mapping[str, Any]) -> None:
-    """Refuse to delete another version or another object than meant (409)."""
+    """Refuses to delete if the uid or the resourceVersion is not the one in the preconditions (409)."""
     uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
     if uid is not None and uid != before.uid:
         why = (
@@ -117,7 +117,7 @@ def check_preconditions(kind: Kind, before: Stored, preconditions: Mapping[str, 
 
 
 def error_group(kind: Kind) -> str:
-    """The group a 422 or 409 names: events are core objects inside the server, whatever API they come through."""
+    """Returns the group in 422 and 409 messages: Events count as core objects, whichever API they are sent through."""
     return "" if kind.kind == "Event" else kind.group
 
 
@@ -127,12 +127,12 @@ def _error_kind(kind: Kind) -> str:
 
 
 def not_found(kind: Kind, name: str) -> Refusal:
-    """404 of an object."""
+    """Returns the 404 for an object."""
     details = answers.details_of(name, kind.group, kind.resource)
     return Refusal(404, f'{kind.qualified} "{name}" not found', details=details)
 
 
 def conflict(kind: Kind, name: str, why: str) -> Refusal:
-    """409 of an update."""
+    """Returns the 409 for an update."""
     details = answers.details_of(name, kind.group, kind.resource)
     return Refusal(409, f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}', details=details)

@@ -1,4 +1,4 @@
-"""The objects of a kind as Python sees them, past HTTP."""
+"""The objects of one kind, for Python code: changes bypass HTTP."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Json = dict[str, Any]
 
 
 class Collection:
-    """The objects of one kind, changed from Python without HTTP, tokens or faults; watches see it all the same.
+    """The objects of one kind. Changes from Python skip HTTP, tokens and faults, but watches see them.
 
-    Namespaced kinds take the namespace from the object, or as a keyword where only a name is given.
+    The namespace is that of the object; methods that take a name take it as a keyword.
     """
 
     def __init__(self, api: Api, kind: Kind, now: Callable[[], str]) -> None:
@@ -31,10 +31,10 @@ class Collection:
         return len(self._api.store[self._kind].objects)
 
     def add(self, obj: Mapping[str, Any]) -> Json:
-        """Create an object; its namespace comes into being if need be. Returns it as stored.
+        """Creates an object, and its namespace if it does not exist. Returns the object as stored.
 
         Raises:
-            Refusal: it exists, or the API server would not take it.
+            Refusal: The object exists, or the API server would refuse it.
         """
         obj = _copy(obj)
         place = self._place(obj)
@@ -42,10 +42,10 @@ class Collection:
         return self._shown(self._api.create(place, obj, admission=False))
 
     def put(self, obj: Mapping[str, Any]) -> Json:
-        """Create or replace an object, status included, whatever its resourceVersion.
+        """Creates or replaces an object, status included, at any resourceVersion.
 
         Raises:
-            Refusal: the API server would not take it.
+            Refusal: The API server would refuse it.
         """
         obj = _copy(obj)
         place = self._place(obj)
@@ -56,13 +56,13 @@ class Collection:
         return self._shown(self._api.overwrite(place, obj))
 
     def update(self, name: str, change: Callable[[Json], object], *, namespace: str = "") -> Json:
-        """Read an object, let ``change`` edit it in place, store it, status included. Equal objects are not written."""
+        """Reads an object, lets ``change`` edit it in place, and stores it, status included, if it has changed."""
         obj = self.get(name, namespace=namespace)
         change(obj)
         return self.put(obj)
 
     def get(self, name: str, *, namespace: str = "") -> Json:
-        """One object.
+        """Returns one object.
 
         Raises:
             Refusal: 404.
@@ -70,12 +70,12 @@ class Collection:
         return self._shown(self._api.get(Place(self._kind, namespace, name)))
 
     def list(self, *, namespace: str = "") -> list[Json]:
-        """All objects, or those of a namespace, in the order of their keys."""
+        """Returns all objects, or those of a namespace, in the order of their keys."""
         table = self._api.store[self._kind].objects
         return [self._shown(table[key]) for key in sorted(table) if not namespace or table[key].namespace == namespace]
 
     def delete(self, name: str, *, namespace: str = "") -> None:
-        """Delete an object at once, finalizers or not; of a Namespace, with everything in it.
+        """Deletes an object at once, even with finalizers. Deleting a Namespace deletes its objects too.
 
         Raises:
             Refusal: 404.
@@ -86,11 +86,11 @@ class Collection:
         self._api.remove(self._kind, stored)
 
     def set_ready(self, name: str, ready: bool | str, *, since: str | None = None) -> Json:
-        """Change a Node's Ready condition: True, False, or a status such as "Unknown"."""
+        """Changes a Node's Ready condition: True, False, or a status such as "Unknown"."""
         return self.update(name, lambda node: set_ready(node, ready, since or self._now()))
 
     def heartbeat(self, name: str) -> Json:
-        """What an unchanged Node's kubelet writes every few minutes: new heartbeat times and nothing else."""
+        """Updates a Node's heartbeat times and nothing else, as a kubelet does every few minutes."""
 
         def beat(node: Json) -> None:
             for condition in node["status"].get("conditions", ()):

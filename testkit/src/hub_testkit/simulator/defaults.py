@@ -1,4 +1,4 @@
-"""What each kind fills in and puts in order before an object is stored; ``old`` is what it replaces."""
+"""Defaulting and normalisation of each kind before an object is stored; ``old`` is the object that it replaces."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d
 
 @dataclass(slots=True)
 class Networks:
-    """Hands out ClusterIPs and node ports; ``families`` are those of the cluster, the default one first."""
+    """Allocates ClusterIPs and node ports; ``families`` are the cluster's, the default one first."""
 
     families: tuple[str, ...] = ("IPv4", "IPv6")
     _addresses: Iterator[int] = field(default_factory=lambda: count(10))
     _ports: Iterator[int] = field(default_factory=lambda: count(FIRST_NODE_PORT))
 
     def cluster_ip(self, family: str) -> str:
-        """A free address of the family's service network."""
+        """Returns a free address in the family's service network."""
         return str(ipaddress.ip_network(SERVICE_NETWORKS[family])[next(self._addresses)])
 
     def node_port(self) -> int:
-        """A free node port."""
+        """Returns a free node port."""
         return next(self._ports)
 
 
@@ -59,12 +59,12 @@ Shape = Callable[[Json, Json | None, Networks], None]
 """Defaults and normalises an object in place."""
 
 
-def as_is(_obj: Json, _old: Json | None, _networks: Networks) -> None:
-    """Nothing to fill in."""
+def no_defaults(_obj: Json, _old: Json | None, _networks: Networks) -> None:
+    """Changes nothing: the kind has no defaults."""
 
 
 def node(obj: Json, _old: Json | None, _networks: Networks) -> None:
-    """Status skeleton; nulls for unknown times."""
+    """Sets the parts of a status that are always present, and null for unknown times."""
     spec: Json = obj.get("spec") or {}
     status: Json = obj.get("status") or {}
     obj["spec"], obj["status"] = spec, status
@@ -79,7 +79,7 @@ def node(obj: Json, _old: Json | None, _networks: Networks) -> None:
 
 
 def service(obj: Json, old: Json | None, networks: Networks) -> None:
-    """Type, ports, families, addresses and node ports."""
+    """Sets type, ports, families, addresses and node ports."""
     spec = obj.setdefault("spec", {})
     _drop_empty(spec, "selector", "ports", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
     kind = spec.setdefault("type", "ClusterIP")
@@ -94,7 +94,7 @@ def service(obj: Json, old: Json | None, networks: Networks) -> None:
     if kind in ("NodePort", "LoadBalancer"):
         spec.setdefault("externalTrafficPolicy", "Cluster")
     if old is not None and old["spec"].get("clusterIP"):
-        # An update that leaves them out keeps them.
+        # An update that omits these fields keeps their values.
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if name in old["spec"]:
                 spec.setdefault(name, old["spec"][name])
@@ -108,7 +108,7 @@ def service(obj: Json, old: Json | None, networks: Networks) -> None:
 def _service_families(spec: Json, networks: Networks) -> None:
     headless = spec.get("clusterIP") == "None"
     if "ipFamilyPolicy" not in spec:
-        # Measured: headless without a selector is dual-stack by default, wherever the cluster is.
+        # Measured: a headless Service without a selector is dual-stack by default, even in a single-stack cluster.
         both = len(spec.get("ipFamilies", ())) > 1 or (headless and "selector" not in spec)
         spec["ipFamilyPolicy"] = "RequireDualStack" if both else "SingleStack"
     wanted = 1 if spec["ipFamilyPolicy"] == "SingleStack" else 2
@@ -125,7 +125,7 @@ def _service_families(spec: Json, networks: Networks) -> None:
 
 
 def endpoint_slice(obj: Json, _old: Json | None, _networks: Networks) -> None:
-    """The wire's own order; empty lists become null."""
+    """Sets the fields in wire order; empty lists become null."""
     shaped = canonical_slice(obj)
     for name in [name for name in obj if name != "metadata"]:
         del obj[name]
@@ -133,7 +133,7 @@ def endpoint_slice(obj: Json, _old: Json | None, _networks: Networks) -> None:
 
 
 def lease(obj: Json, _old: Json | None, _networks: Networks) -> None:
-    """Check the times."""
+    """Checks the times."""
     spec = obj.setdefault("spec", {})
     for name in [name for name, value in spec.items() if value is None]:
         del spec[name]
@@ -142,7 +142,7 @@ def lease(obj: Json, _old: Json | None, _networks: Networks) -> None:
 
 
 def namespace(obj: Json, old: Json | None, _networks: Networks) -> None:
-    """Its name as a label, the finalizer, the phase."""
+    """Sets the label with the name, the finalizer and the phase."""
     obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
     if old is None:
         obj["spec"] = {"finalizers": ["kubernetes"]}
@@ -152,7 +152,7 @@ def namespace(obj: Json, old: Json | None, _networks: Networks) -> None:
 
 
 def event(obj: Json, _old: Json | None, _networks: Networks) -> None:
-    """Check the time; what the older API left behind."""
+    """Checks the time, and sets the fields for the older Event API."""
     _check_micro_time("Event", obj.setdefault("eventTime", None))
     obj.setdefault("regarding", {})
     obj.setdefault("deprecatedSource", {})
@@ -161,7 +161,7 @@ def event(obj: Json, _old: Json | None, _networks: Networks) -> None:
 
 
 def secret(obj: Json, _old: Json | None, _networks: Networks) -> None:
-    """Encode ``stringData``, check base64."""
+    """Encodes ``stringData`` and checks base64."""
     plain: dict[str, str] = obj.pop("stringData", None) or {}
     encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
     data: dict[str, str] = obj.get("data") or {}
@@ -179,7 +179,7 @@ def secret(obj: Json, _old: Json | None, _networks: Networks) -> None:
 
 
 def config_map(obj: Json, _old: Json | None, _networks: Networks) -> None:
-    """Check that values are text."""
+    """Checks that the values are text."""
     _drop_empty(obj, "data", "binaryData")
     if not all(isinstance(value, str) for value in obj.get("data", {}).values()):
         raise Refusal(

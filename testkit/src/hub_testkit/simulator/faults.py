@@ -1,4 +1,4 @@
-"""What can go wrong on purpose: an ordered list of faults, each for some requests, for a while or for ever."""
+"""Faults on request: an ordered list. Each matches some requests, and lasts for a number of them or until healed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Fault:
 
     Attributes:
         action: ``answer`` with an error, ``hang`` until healed, ``garbage`` with status 200, ``cut`` the connection
-            instead of answering, ``lose`` the answer after having done what was asked.
-        verb, resource: which requests; None is any.
-        remaining: how many more requests; None is until healed.
+            instead of answering, ``lose`` the answer after processing the request.
+        verb, resource: The requests that match; None = any.
+        remaining: How many more requests it affects; None = all until healed.
     """
 
     action: Action
@@ -34,31 +34,31 @@ class Fault:
     content_type: str = "text/html"
     healed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def hits(self, verb: str, resource: str) -> bool:
-        """Whether a request is meant."""
+    def matches(self, verb: str, resource: str) -> bool:
+        """Whether the fault affects a request."""
         return self.verb in (None, verb) and self.resource in (None, resource)
 
     @property
     def refusal(self) -> Refusal:
-        """The answer of an ``answer`` fault."""
+        """The error of an ``answer`` fault."""
         return Refusal(self.status, self.message or f"simulated {self.status}", self.reason)
 
 
 class Faults:
-    """All faults under way."""
+    """All faults in effect."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
         self._hanging: list[Fault] = []
 
     def add(self, fault: Fault) -> None:
-        """Let it go wrong from now on; earlier faults come first."""
+        """Adds a fault; it takes effect after earlier faults that match the same requests."""
         self._faults.append(fault)
 
-    def take(self, verb: str, resource: str) -> Fault | None:
-        """The fault that hits this request, if any; counts it."""
+    def next_for(self, verb: str, resource: str) -> Fault | None:
+        """Returns the first fault that matches the request, and counts it; None if there is none."""
         for fault in self._faults:
-            if fault.hits(verb, resource):
+            if fault.matches(verb, resource):
                 if fault.remaining is not None:
                     fault.remaining -= 1
                     if fault.remaining <= 0:
@@ -69,13 +69,13 @@ class Faults:
         return None
 
     async def until_unfrozen(self, resource: str) -> None:
-        """Wait while watches of this resource hang: a frozen server writes to no stream."""
+        """Waits while watches of this resource hang: a frozen server sends nothing."""
         for fault in tuple(self._faults):
-            if fault.action == "hang" and fault.remaining is None and fault.hits("watch", resource):
+            if fault.action == "hang" and fault.remaining is None and fault.matches("watch", resource):
                 await fault.healed.wait()
 
     def heal(self) -> None:
-        """End all faults; what hung goes on."""
+        """Ends all faults, and lets hanging requests continue."""
         for fault in (*self._faults, *self._hanging):
             fault.healed.set()
         self._faults.clear()

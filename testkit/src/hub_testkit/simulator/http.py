@@ -1,4 +1,4 @@
-"""The HTTP face: paths, tokens and rights, bodies in and out, watch streams."""
+"""HTTP: paths, tokens and rights, bodies, watch streams."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ VERSION = {
     "platform": "linux/amd64",
 }
 WATCH_SECONDS = 1800
-"""Shortest end of a watch that names none; the longest is twice that (AS/pkg/server/config.go, MinRequestTimeout)."""
+"""The shortest default timeout of a watch; the longest is twice it (AS/pkg/server/config.go, MinRequestTimeout)."""
 BOOKMARK_LEAD = 2.0
-"""Seconds before its end in which a watch gets last bookmarks (AS/pkg/storage/cacher/cache_watcher.go)."""
+"""Seconds before its timeout in which a watch gets final bookmarks (AS/pkg/storage/cacher/cache_watcher.go)."""
 
 _HEALTH = frozenset({"/readyz", "/livez", "/healthz"})
 _TRUE = frozenset({"1", "true", "True", ""})
 
 
-class Face:
-    """Answers requests; every public attribute may be changed while it runs.
+class HttpFrontend:
+    """Answers HTTP requests. Public attributes may be changed at any time.
 
     Attributes:
-        latency: seconds every answer waits first.
-        bookmark_interval: seconds between bookmarks of a watch that asked for them.
-        requests: how often each (verb, resource) was asked for; a path that is no resource counts under ("get", path).
+        latency: Seconds that every answer is delayed.
+        bookmark_interval: Seconds between bookmarks of a watch that requested them.
+        requests: The number of requests by (verb, resource). A path that is no resource counts as ("get", path).
     """
 
     def __init__(self, store: Store, api: Api, faults: Faults, rights: Rights) -> None:
@@ -71,7 +71,7 @@ class Face:
         self.requests: Counter[tuple[str, str]] = Counter()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request."""
+        """Answers one request."""
         try:
             return await self._answer(request)
         except Refusal as refusal:
@@ -84,7 +84,7 @@ class Face:
         self.requests[verb, resource] += 1
         if self.latency:
             await asyncio.sleep(self.latency)
-        fault = self._faults.take(verb, resource)
+        fault = self._faults.next_for(verb, resource)
         if fault is not None and (answer := await self._fail(request, fault)) is not None:
             return answer
         user = self._rights.user(request.headers.get("Authorization", ""))
@@ -106,7 +106,7 @@ class Face:
         return self._write(request, place, verb, await read_body(request))
 
     async def _fail(self, request: web.BaseRequest, fault: Fault) -> web.StreamResponse | None:
-        """Do what a fault says; None means to go on."""
+        """Applies a fault; None = answer normally."""
         if fault.action == "hang":
             await fault.healed.wait()
         elif fault.action == "cut":
@@ -116,7 +116,7 @@ class Face:
         elif fault.action == "answer":
             headers = {"Retry-After": f"{fault.retry_after:g}"} if fault.retry_after is not None else {}
             if fault.status == 429:
-                # Priority-and-fairness answers before anything that speaks JSON.
+                # The API server's flow control sends this before the request reaches the API, so it is no Status.
                 text = fault.message or "Too many requests, please try again later."
                 return web.Response(status=429, text=f"{text}\n", headers=headers)
             return _refused(fault.refusal, headers)
@@ -132,7 +132,7 @@ class Face:
             )
             raise Refusal(500, text, "")
         if version and int(version) > self._store.version:
-            raise answers.from_the_future(int(version), self._store.version)
+            raise answers.version_too_large(int(version), self._store.version)
         return self._object(place, self._api.get(place))
 
     async def _watch(self, request: web.BaseRequest, place: Place) -> web.StreamResponse:
@@ -149,7 +149,7 @@ class Face:
         try:
             watcher = self._watcher(place, query, match)
         except Refusal as gone:
-            # Measured: too old is not a status of the answer but the first and last line of a good one.
+            # Measured: a watch at an expired version answers 200 with an ERROR event, which is the only line.
             await response.prepare(request)
             await response.write(event_line("ERROR", msgspec.json.encode(gone.body)))
             return response
@@ -165,12 +165,12 @@ class Face:
         return response
 
     def _watcher(self, place: Place, query: Mapping[str, str], match: Match) -> Watcher:
-        """An open watch, with what it has to tell at once."""
+        """Opens a watch, with the events that it sends at once."""
         table, version = self._store[place.kind], query.get("resourceVersion", "")
         initial = query.get("sendInitialEvents")
         fresh = version in ("", "0") if initial is None else initial in _TRUE
         if not fresh:
-            # From now on, where initial events were declined and no version was named.
+            # Initial events are declined and there is no version: the watch starts with the next change.
             return table.watch(match, int(version) if version not in ("", "0") else self._store.version)
         watcher = table.watch(match, self._store.version)
         for stored in sorted(table.objects.values(), key=lambda stored: stored.key):
@@ -249,7 +249,7 @@ class Face:
 
 
 def _plain(request: web.BaseRequest, user: str | None) -> web.Response:
-    """Paths that are no resources."""
+    """Answers paths that are no resources."""
     path, public = request.path, request.path in _HEALTH or request.path == "/version"
     if user is None and not (public and request.method == "GET"):
         text = f'forbidden: User "system:anonymous" cannot {request.method.lower()} path "{path}"'
@@ -274,13 +274,13 @@ def _refused(refusal: Refusal, headers: Mapping[str, str] | None = None) -> web.
 
 
 def abort(request: web.BaseRequest) -> None:
-    """Reset the connection: the client learns nothing."""
+    """Resets the connection without an answer."""
     if request.transport is not None:
         request.transport.abort()
     raise ConnectionResetError("cut on purpose")
 
 
 def _next_bookmark(now: float, end: float, interval: float) -> float:
-    """Every ``interval``, and each second of the lead before the end."""
+    """Returns the time of the next bookmark: every ``interval``, and every second of the lead before the end."""
     lead = end - BOOKMARK_LEAD
     return min(now + interval, lead if now < lead else now + 1.0)

@@ -1,4 +1,4 @@
-"""The certificate all simulated clusters serve with, and the kubeconfigs that trust it."""
+"""The certificate of all simulated clusters, and kubeconfigs that trust it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _pem(name: str) -> str:
 
 
 AUTHORITY = _pem("loopback-ca.pem")
-"""The authority to trust, in PEM. It signed one certificate for loopback names and its key no longer exists."""
+"""The certificate authority, in PEM. It signed one certificate for loopback names; its key was destroyed."""
 
 
 @cache
 def server_tls() -> ssl.SSLContext:
-    """One context for all simulated clusters: the certificate is the same."""
+    """Returns the server's TLS context, the same for all simulated clusters, as they share the certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with resources.as_file(_HERE / "loopback.pem") as path:
         context.load_cert_chain(path)
@@ -31,12 +31,12 @@ def server_tls() -> ssl.SSLContext:
 
 
 def client_tls() -> ssl.SSLContext:
-    """A context that trusts :data:`AUTHORITY` and nothing else."""
+    """Returns a TLS context that trusts only :data:`AUTHORITY`."""
     return ssl.create_default_context(cadata=AUTHORITY)
 
 
 def kubeconfig(name: str, url: str, user: str, token: str) -> str:
-    """A kubeconfig with everything inline; cluster and context are called ``name``."""
+    """Returns a kubeconfig with everything inline; cluster and context are called ``name``."""
     ca = base64.b64encode(AUTHORITY.encode()).decode()
     config = {
         "apiVersion": "v1",
@@ -46,5 +46,5 @@ def kubeconfig(name: str, url: str, user: str, token: str) -> str:
         "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
         "current-context": name,
     }
-    # JSON is YAML.
+    # Every JSON document is a YAML document.
     return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"

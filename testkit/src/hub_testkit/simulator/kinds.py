@@ -1,4 +1,4 @@
-"""The kinds the simulated API server knows, and how each behaves."""
+"""The kinds that the simulated API server serves, and how each behaves."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class Kind:
     """One kind and how it behaves.
 
     Attributes:
-        shape: defaults and normalises an object in place; ``old`` is what it replaces.
-        causes: what is wrong with a shaped object, beside its metadata.
-        status: has a status subresource.
-        counts_generations: metadata.generation is kept.
-        deletion_returns_object: a DELETE answers with the object instead of a Status.
-        empty: the fields of an empty object beside metadata, as a bookmark shows them.
-        name_1035, name_label: stricter names.
+        shape: Sets defaults and normalises an object in place; ``old`` is the object that it replaces.
+        causes: Returns what is invalid in an object with defaults, besides its metadata.
+        status: Whether it has a status subresource.
+        counts_generations: Whether ``metadata.generation`` is maintained.
+        deletion_returns_object: Whether a DELETE answers with the object instead of a Status.
+        empty: The fields of an empty object besides its metadata, as in a bookmark.
+        name_1035, name_label: Whether names must be DNS-1035 or RFC 1123 labels.
     """
 
     group: str
     kind: str
     resource: str
     namespaced: bool = True
-    shape: Shape = defaults.as_is
+    shape: Shape = defaults.no_defaults
     causes: Causes = _no_causes
     status: bool = False
     counts_generations: bool = False
@@ -53,11 +53,11 @@ class Kind:
 
     @property
     def qualified(self) -> str:
-        """``resource`` or ``resource.group``, as messages name it."""
+        """``resource`` or ``resource.group``, as in error messages."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     def key(self, namespace: str, name: str) -> str:
-        """The object's place in the order of a list."""
+        """Returns the key by which lists are sorted."""
         return f"{namespace}/{name}" if self.namespaced else name
 
 
@@ -126,4 +126,4 @@ CONFIG_MAPS = Kind("", "ConfigMap", "configmaps", shape=defaults.config_map)
 SECRETS = Kind("", "Secret", "secrets", shape=defaults.secret)
 
 KINDS = (NODES, NAMESPACES, SERVICES, SLICES, LEASES, EVENTS, CONFIG_MAPS, SECRETS)
-"""Every kind served. An Event exists as events.k8s.io/v1 only, not also as the core group's older shape."""
+"""All kinds that are served. Events exist only as events.k8s.io/v1, not as core/v1."""

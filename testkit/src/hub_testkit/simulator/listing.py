@@ -1,4 +1,4 @@
-"""Lists and the parameters they share with watches: selections, resourceVersions, pages from a consistent snapshot."""
+"""Lists, and the parameters that they share with watches: selectors, resourceVersions, pages of one snapshot."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ INCONSISTENT = (
 
 
 def list_body(store: Store, place: Place, query: Mapping[str, str]) -> bytes:
-    """The answer to a list.
+    """Returns the answer to a list.
 
     Raises:
-        Refusal: 400 or 422 for bad parameters, 410 for what is forgotten, 504 for the future.
+        Refusal: 400 or 422 for bad parameters, 410 for an expired version, 504 for one above the current version.
     """
     match = selection(place, query)
     limit = integer(query.get("limit", "") or "0")
@@ -53,10 +53,10 @@ def list_body(store: Store, place: Place, query: Mapping[str, str]) -> bytes:
 
 
 def selection(place: Place, query: Mapping[str, str]) -> Match:
-    """The objects a list or watch is about.
+    """Returns a predicate for the objects that a list or watch selects.
 
     Raises:
-        Refusal: 400, a selector does not parse.
+        Refusal: 400: a selector does not parse.
     """
     fields = field_matcher(query.get("fieldSelector", ""))
     labels_text = query.get("labelSelector", "")
@@ -75,7 +75,7 @@ def selection(place: Place, query: Mapping[str, str]) -> Match:
 
 
 def integer(text: str) -> int:
-    """A number of a query.
+    """Parses a number in a query.
 
     Raises:
         Refusal: 400.
@@ -87,20 +87,20 @@ def integer(text: str) -> int:
 
 
 def check_list_options(query: Mapping[str, str]) -> None:
-    """Refuse combinations of list parameters that mean nothing (422)."""
+    """Refuses invalid combinations of list parameters (422)."""
     match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
     if "sendInitialEvents" in query:
         raise _options("sendInitialEvents", "sendInitialEvents is forbidden for list")
     if match and not version:
         raise _options("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")
     if match not in MATCHES:
-        raise answers.bad_options("ListOptions", answers.unsupported("resourceVersionMatch", match, MATCHES))
+        raise answers.invalid_options("ListOptions", answers.unsupported("resourceVersionMatch", match, MATCHES))
     if match == "Exact" and version == "0":
         raise _options("resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
 
 
 def check_watch_options(query: Mapping[str, str]) -> None:
-    """Refuse combinations of watch parameters that mean nothing (422)."""
+    """Refuses invalid combinations of watch parameters (422)."""
     match = query.get("resourceVersionMatch", "")
     if "sendInitialEvents" not in query:
         if match:
@@ -113,11 +113,11 @@ def check_watch_options(query: Mapping[str, str]) -> None:
 
 
 def _options(field: str, why: str) -> Refusal:
-    return answers.bad_options("ListOptions", answers.forbidden_field(field, why))
+    return answers.invalid_options("ListOptions", answers.forbidden_field(field, why))
 
 
 def _snapshot_version(store: Store, query: Mapping[str, str], limit: int) -> tuple[int, int]:
-    """Which version a fresh list shows, and its limit: served from memory, "0" knows no pages."""
+    """Returns the version that a new list shows, and its limit: "0" is served from memory, which ignores the limit."""
     text, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
     if not text:
         return store.version, limit
@@ -131,7 +131,7 @@ def _snapshot_version(store: Store, query: Mapping[str, str], limit: int) -> tup
         )
     version = int(text)
     if version > store.version:
-        raise answers.from_the_future(version, store.version)
+        raise answers.version_too_large(version, store.version)
     if match == "Exact" or (limit and not match):
         return version, limit
     return store.version, limit

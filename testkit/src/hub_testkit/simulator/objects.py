@@ -1,4 +1,4 @@
-"""Realistic objects for tests and demos, as plain dicts in the API's own shape."""
+"""Realistic objects for tests and demos, as dicts in the API's form."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def make_node(
     control_plane: bool = False,
     bulk: bool = False,
 ) -> Json:
-    """A Node as a kubelet registers it and kube-controller-manager keeps it.
+    """Returns a Node like those that kubelet and kube-controller-manager maintain.
 
     Args:
-        name: its name, and its Hostname address.
-        ip: InternalIP or several of them (dual stack).
-        ready: the Ready condition: True, False, or its status ("Unknown": the kubelet is silent).
-        since: when Ready last changed, RFC 3339.
-        external: ExternalIP or several.
-        labels: further labels.
+        name: Its name and Hostname address.
+        ip: Its InternalIP, or several (dual stack).
+        ready: The Ready condition: True, False, or a status such as "Unknown", when the kubelet does not report.
+        since: When Ready last changed, in RFC 3339.
+        external: Its ExternalIP, or several.
+        labels: Additional labels.
         taints: ``spec.taints``.
-        zone: the topology label.
+        zone: The value of the zone label.
         provider_id: ``spec.providerID``.
-        unschedulable: cordoned.
-        control_plane: carries the role's label.
-        bulk: fill it up with images and managedFields to the 12 KB of a busy node.
+        unschedulable: Whether it is cordoned.
+        control_plane: Whether it has the control plane's label.
+        bulk: Add images and managedFields, up to the 12 KB of a busy node.
     """
     status = ready if isinstance(ready, str) else str(bool(ready))
     internal, outside = ((ip,) if isinstance(ip, str) else ip), ((external,) if isinstance(external, str) else external)
@@ -112,7 +112,7 @@ def make_service(
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> Json:
-    """A Service, selector-less unless given one; what is left out is defaulted by the API server."""
+    """Returns a Service, without a selector unless one is given. The API server sets the defaults of omitted fields."""
     spec: Json = {"ports": [dict(port) for port in ports]}
     if selector:
         spec["selector"] = dict(selector)
@@ -138,7 +138,7 @@ def make_slice(
     ports: Sequence[Mapping[str, Any]] = (),
     labels: Mapping[str, str] | None = None,
 ) -> Json:
-    """An EndpointSlice of a Service with ready endpoints, one per address, of the first address's family."""
+    """Returns an EndpointSlice with one ready endpoint per address. The first address decides the family."""
     family = "IPv6" if addresses and ":" in addresses[0] else "IPv4"
     conditions = {"ready": True, "serving": True, "terminating": False}
     return {
@@ -156,7 +156,7 @@ def make_slice(
 
 
 def set_ready(node: Json, ready: bool | str, since: str) -> None:
-    """Change the Ready condition of a Node in place; a no-op where it has that status already."""
+    """Changes the Ready condition of a Node in place; does nothing if it already has that status."""
     status = ready if isinstance(ready, str) else str(bool(ready))
     conditions = node["status"].setdefault("conditions", [])
     if any(item["type"] == "Ready" and item["status"] == status for item in conditions):

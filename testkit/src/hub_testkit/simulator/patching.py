@@ -1,4 +1,4 @@
-"""The three kinds of patch: merge (RFC 7386), strategic merge for the lists that matter, JSON patch (RFC 6902)."""
+"""The three kinds of patch: merge (RFC 7386), strategic merge, JSON patch (RFC 6902)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hub_testkit.simulator.answers import Refusal
 Json = dict[str, Any]
 
 MERGE_KEYS = {"conditions": "type", "addresses": "type", "ownerReferences": "uid", "ports": "port"}
-"""Lists that a strategic merge patch merges item by item, and by which key; every other list is replaced. Kinds whose
-list of such a name is atomic (EndpointSlice ports) are patched with :func:`merge`."""
+"""Lists that a strategic merge patch merges item by item, with the key; other lists are replaced. Kinds in which such a
+list is atomic (EndpointSlice ports) are patched with :func:`merge`."""
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386: null removes, lists are replaced."""
+    """Applies a merge patch (RFC 7386): null removes a field, lists are replaced."""
     if not isinstance(patch, dict):
         return patch
     result = _copied(target)
@@ -28,7 +28,7 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def strategic(target: Any, patch: Any, key: str = "") -> Any:
-    """A merge patch that merges the lists of :data:`MERGE_KEYS` by their keys."""
+    """Applies a strategic merge patch: like a merge patch, but merges the lists in :data:`MERGE_KEYS` by their keys."""
     if isinstance(patch, list) and key in MERGE_KEYS and isinstance(target, list):
         return _merge_list(cast("list[Json]", target), cast("list[Json]", patch), MERGE_KEYS[key])
     if not isinstance(patch, dict):
@@ -63,10 +63,10 @@ def _merge_list(target: list[Json], patch: list[Json], key: str) -> list[Json]:
 
 
 def json_patch(target: Any, operations: Any) -> Any:
-    """RFC 6902's add, remove, replace and test.
+    """Applies add, remove, replace and test of a JSON patch (RFC 6902).
 
     Raises:
-        Refusal: 400 for what is not a patch, 422 for one that does not fit the object.
+        Refusal: 400 if it is not a patch, 422 if it does not fit the object.
     """
     if not isinstance(operations, list):
         raise Refusal(400, "error decoding patch: a list of operations was expected")
@@ -87,7 +87,7 @@ def _apply(target: Any, operation: Json) -> None:
     if action == "add" and _is_list(target):
         target.insert(len(target) if last == "-" else int(last), value)
         return
-    # From here on a dict or a list is meant, whichever it is.
+    # ``target`` is a dict or a list; both take ``place`` in brackets.
     place, container = _place(target, last), cast("Json", target)
     if action != "add":
         old = container[place]

@@ -1,4 +1,4 @@
-"""Understanding a request: what a path is about, which verb that is, what the body says."""
+"""Parses requests: the path, the verb and the body."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hub_testkit.simulator.kinds import KINDS, NAMESPACES
 Json = dict[str, Any]
 
 MAX_BODY = 3 << 20
-"""Bytes of a request: what the API server takes (AS/pkg/server/config.go)."""
+"""The largest request body in bytes, as on a real API server (AS/pkg/server/config.go)."""
 _PATH = re.compile(r"/(?:api|apis/(?P<group>[^/]+))/v1/(?P<rest>.+)")
 _BY_RESOURCE = {(kind.group, kind.resource): kind for kind in KINDS}
 _GROUPS = frozenset(kind.group for kind in KINDS)
@@ -27,10 +27,10 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 def place_of(request: web.BaseRequest) -> Place | None:
-    """What a path is about; None for a path that is no resource.
+    """Parses a path; None for a path that is no resource.
 
     Raises:
-        Refusal: 404, an unknown resource of a known group.
+        Refusal: 404: an unknown resource of a known group.
     """
     match = _PATH.fullmatch(request.path)
     group = (match["group"] or "") if match else ""
@@ -48,14 +48,14 @@ def place_of(request: web.BaseRequest) -> Place | None:
             raise answers.no_such_path()
         kind, rest = found, parts[1:]
     name, subresource = (*rest, "", "")[:2]
-    homeless = name and kind.namespaced and not namespace
-    if homeless or len(rest) > 2 or (subresource and not (subresource == "status" and kind.status)):
+    lacks_namespace = name and kind.namespaced and not namespace
+    if lacks_namespace or len(rest) > 2 or (subresource and not (subresource == "status" and kind.status)):
         raise answers.no_such_path()
     return Place(kind, namespace, name, subresource)
 
 
 def verb_of(request: web.BaseRequest, place: Place | None) -> str:
-    """The API's verb for a method on a place.
+    """Returns the API's verb for the request's method.
 
     Raises:
         Refusal: 405.
@@ -68,14 +68,14 @@ def verb_of(request: web.BaseRequest, place: Place | None) -> str:
             return "get"
         return "watch" if "watch" in request.query and request.query["watch"] not in ("0", "false") else "list"
     verb = _VERBS.get(request.method, "")
-    homeless = place.kind.namespaced and not place.namespace
-    if not verb or homeless or ((verb == "create") != collection and verb != "delete"):
+    lacks_namespace = place.kind.namespaced and not place.namespace
+    if not verb or lacks_namespace or ((verb == "create") != collection and verb != "delete"):
         raise answers.no_such_method()
     return "deletecollection" if verb == "delete" and collection else verb
 
 
 async def read_body(request: web.BaseRequest) -> bytes:
-    """The whole body.
+    """Returns the whole body.
 
     Raises:
         Refusal: 413.
@@ -89,7 +89,7 @@ async def read_body(request: web.BaseRequest) -> bytes:
 
 
 def decoded(request: web.BaseRequest, place: Place, body: bytes) -> Json:
-    """The object in a body.
+    """Returns the object in a body.
 
     Raises:
         Refusal: 400 or 415.
@@ -117,7 +117,7 @@ def _unrecognised(place: Place, why: str) -> Refusal:
 
 
 def mutation(content_type: str, place: Place, body: bytes) -> Mutation:
-    """What a patch does to an object.
+    """Returns a function that applies a patch to an object.
 
     Raises:
         Refusal: 400 or 415.
@@ -137,7 +137,7 @@ def mutation(content_type: str, place: Place, body: bytes) -> Mutation:
 
 
 def is_dry_run(query: Mapping[str, str], verb: str) -> bool:
-    """Whether nothing is to be stored.
+    """Whether the request is a dry run.
 
     Raises:
         Refusal: 422.
@@ -146,12 +146,12 @@ def is_dry_run(query: Mapping[str, str], verb: str) -> bool:
     if value not in ("", "All"):
         options = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
         cause = answers.Cause("dryRun", "NotSupported", f'Unsupported value: ["{value}"]: supported values: "All"')
-        raise answers.bad_options(options.get(verb, "DeleteOptions"), cause)
+        raise answers.invalid_options(options.get(verb, "DeleteOptions"), cause)
     return value == "All"
 
 
 def delete_options(query: Mapping[str, str], body: bytes) -> Json:
-    """DeleteOptions from the query and the body, which wins.
+    """Returns DeleteOptions from the query and the body; the body takes precedence.
 
     Raises:
         Refusal: 400.

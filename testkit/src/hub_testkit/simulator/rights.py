@@ -1,4 +1,4 @@
-"""Authentication by bearer token and a crude authorization: everything is allowed that is not forbidden."""
+"""Authentication by bearer token, and simple authorization: everything is allowed that is not forbidden."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hub_testkit.simulator.checks import Place
 
 @dataclass(slots=True)
 class Rights:
-    """Who may do what: tokens to user names, and refusals by (user, verb, resource), where "*" is any."""
+    """User names by token, and forbidden requests by (user, verb, resource), where "*" is any."""
 
     tokens: dict[str, str] = field(default_factory=dict[str, str])
     forbidden: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
 
     def user(self, authorization: str) -> str | None:
-        """The user of an Authorization header; None is nobody.
+        """Returns the user of an Authorization header; None = anonymous.
 
         Raises:
-            Refusal: 401, the token is unknown.
+            Refusal: 401: the token is unknown.
         """
         if not authorization:
             return None
@@ -30,7 +30,7 @@ class Rights:
         return self.tokens[token.strip()]
 
     def check(self, user: str | None, verb: str, place: Place) -> None:
-        """Refuse with 403 what is not allowed."""
+        """Refuses a forbidden request with 403. Anonymous users may do nothing."""
         kind = place.kind
         resource = f"{kind.resource}/{place.subresource}" if place.subresource else kind.resource
         if user is not None and not any(

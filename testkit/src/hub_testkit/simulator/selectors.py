@@ -1,4 +1,4 @@
-"""Label and field selectors, parsed and matched as the API server does."""
+"""Label and field selectors, parsed and matched as by the API server."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _SET_OPERATORS = ("in", "notin")
 
 
 def label_matcher(selector: str) -> Match:
-    """A predicate for ``labelSelector``; the empty selector matches everything.
+    """Returns a predicate for ``labelSelector``; the empty selector matches everything.
 
     Raises:
-        Refusal: 400, the selector does not parse.
+        Refusal: 400: the selector does not parse.
     """
     requirements = _Parser(selector).requirements() if selector.strip() else []
     return lambda labels: all(requirement(labels) for requirement in requirements)
 
 
 def field_matcher(selector: str) -> Callable[[str, str], bool]:
-    """A predicate of (namespace, name) for ``fieldSelector``; only these two fields are known.
+    """Returns a predicate of (namespace, name) for ``fieldSelector``; other fields are not supported.
 
     Raises:
-        Refusal: 400, it does not parse or names another field.
+        Refusal: 400: the selector does not parse, or names another field.
     """
     wanted: list[tuple[int, bool, str]] = []
     for term in filter(None, selector.split(",")):
@@ -48,7 +48,7 @@ def _split_field(term: str) -> tuple[str, str, str]:
 
 
 class _Parser:
-    """Recursive descent over the pieces of a selector."""
+    """A recursive descent parser of selectors."""
 
     def __init__(self, text: str) -> None:
         self._pieces = [match["op"] or match["word"] for match in _TOKEN.finditer(text)]
@@ -64,7 +64,7 @@ class _Parser:
         return found
 
     def _peek(self) -> str:
-        """The next token; "" at the end."""
+        """Returns the next token; "" at the end."""
         return self._pieces[self._at] if self._at < len(self._pieces) else ""
 
     def _next(self) -> str:

@@ -1,4 +1,4 @@
-"""Metadata and EndpointSlice as the API server's own types: it refuses wrong types, drops unknown fields and nulls."""
+"""Types for metadata and EndpointSlice. Like the API server's, they refuse wrong types and drop unknown fields."""
 
 from __future__ import annotations
 
@@ -92,25 +92,25 @@ class _Slice(msgspec.Struct, rename="camel"):
     ports: list[_Port] | None = None
 
     def __post_init__(self) -> None:
-        # Go's empty slice has no JSON of its own: null, unlike an absent field of other kinds.
+        # Go encodes an empty slice as null in these fields, which are never omitted.
         self.endpoints = self.endpoints or None
         self.ports = self.ports or None
 
 
 def canonical_metadata(meta: object, kind: str) -> dict[str, Any]:
-    """Metadata in wire order, without what is empty.
+    """Returns metadata in wire order, without empty fields.
 
     Raises:
-        Refusal: 400, a field has the wrong type.
+        Refusal: 400: a field has the wrong type.
     """
     return _canonical(meta, _Metadata, kind)
 
 
 def canonical_slice(obj: object) -> dict[str, Any]:
-    """``addressType``, ``endpoints`` and ``ports`` of an EndpointSlice, defaulted and in wire order.
+    """Returns ``addressType``, ``endpoints`` and ``ports`` of an EndpointSlice, with defaults and in wire order.
 
     Raises:
-        Refusal: 400, a field has the wrong type.
+        Refusal: 400: a field has the wrong type.
     """
     return _canonical(obj, _Slice, "EndpointSlice")
 

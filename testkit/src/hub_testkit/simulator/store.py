@@ -1,6 +1,6 @@
-"""Objects as encoded bytes, one resourceVersion for the whole cluster, and the history that watches are served from.
+"""Objects as encoded bytes, one resourceVersion for the whole cluster, and the history from which watches are served.
 
-A stored object is encoded once; a change is encoded once per event type, however many watchers there are.
+An object is encoded once, and a change once per event type, however many watchers there are.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Match = Callable[["Stored"], bool]
 
 FIRST_VERSION = 1
 MAX_PENDING = 10_000
-"""Events a watcher may lag behind before its stream is ended, as the API server does with a slow reader."""
+"""How many events a watcher may lag behind. The stream of a slower watcher is ended, as on the API server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One version of one object. ``body`` is its JSON without ``kind`` and ``apiVersion``, as list items are."""
+    """One version of an object. ``body`` is its JSON without ``kind`` and ``apiVersion``, as in a list."""
 
     key: str
     namespace: str
@@ -37,14 +37,14 @@ class Stored:
     body: bytes
 
     def decode(self) -> Json:
-        """The object without ``kind`` and ``apiVersion``, as a value of the caller's own."""
+        """Returns a new copy of the object, without ``kind`` and ``apiVersion``."""
         obj: Json = msgspec.json.decode(self.body)
         return obj
 
 
 @dataclass(slots=True)
 class Change:
-    """What happened to one object at one resourceVersion; ``after`` is None when it was deleted."""
+    """A change of one object at one resourceVersion; ``after`` is None if it was deleted."""
 
     kind: Kind
     version: int
@@ -53,7 +53,7 @@ class Change:
     _lines: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
     def line(self, match: Match) -> bytes | None:
-        """The watch event a watcher with this selection sees, or None."""
+        """Returns the watch event for a watcher with this selection; None if the watcher sees no change."""
         was = self.before is not None and match(self.before)
         now = self.after is not None and match(self.after)
         if now:
@@ -69,7 +69,7 @@ class Change:
     def _shown(self, event: str) -> bytes:
         if event != "DELETED" and self.after is not None:
             return self.after.body
-        # Gone, or gone out of the selection: the last state seen, at the version of its going.
+        # Deleted, or no longer selected: the event has the last selected state, at the version of the change.
         if self.before is None:
             raise AssertionError("a change without an object")
         last = self.before.decode()
@@ -78,7 +78,7 @@ class Change:
 
 
 def encoded(kind: Kind, obj: Json, version: int) -> Stored:
-    """An object (without ``kind`` and ``apiVersion``) as it is stored; its resourceVersion is what it says itself."""
+    """Encodes an object, which has no ``kind`` and ``apiVersion``; ``version`` is not written into it."""
     meta = obj["metadata"]
     namespace = meta.get("namespace", "")
     return Stored(
@@ -93,21 +93,21 @@ def encoded(kind: Kind, obj: Json, version: int) -> Stored:
 
 
 def full_body(kind: Kind, body: bytes) -> bytes:
-    """An object with ``kind`` and ``apiVersion``, as everywhere but in lists."""
+    """Returns an object with ``kind`` and ``apiVersion``, as everywhere except in lists."""
     return b'{"kind":"%b","apiVersion":"%b",%b' % (kind.kind.encode(), kind.api_version.encode(), body[1:])
 
 
 def event_line(event: str, obj: bytes) -> bytes:
-    """One line of a watch stream."""
+    """Returns one line of a watch stream."""
     return b'{"type":"%b","object":%b}\n' % (event.encode(), obj)
 
 
 class Watcher:
-    """One open watch: lines waiting to be written, and whether it must end.
+    """An open watch, and its lines that are not written yet.
 
     Attributes:
-        ended: end the stream once nothing is pending; with ``reset``, by resetting the connection.
-        abort: resets the connection now; set by whoever serves the stream.
+        ended: Whether to end the stream after the pending lines; with ``reset``, by resetting the connection.
+        abort: Resets the connection now. Set by the code that serves the stream.
     """
 
     def __init__(self, table: Table, match: Match, since: int) -> None:
@@ -122,31 +122,31 @@ class Watcher:
 
     @property
     def resource(self) -> str:
-        """The resource watched."""
+        """The resource that is watched."""
         return self._table.kind.resource
 
     def push(self, change: Change) -> None:
-        """A change happened."""
+        """Adds the event for a change, if the watch selects it."""
         if change.version > self.since and (line := change.line(self._match)) is not None:
             self.push_line(line)
 
     def push_line(self, line: bytes) -> None:
-        """Write this line next."""
+        """Adds a line."""
         self.pending.append(line)
         self._wake.set()
 
     def drop_if_lagging(self) -> None:
-        """End the stream of a reader that does not keep up."""
+        """Ends the stream if its reader does not keep up."""
         if len(self.pending) > MAX_PENDING:
             self.end()
 
     def end(self, *, reset: bool = False) -> None:
-        """End the stream after what is pending."""
+        """Ends the stream after the pending lines."""
         self.ended, self.reset = True, reset
         self._wake.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until there is something to write or an end, at most this long."""
+        """Waits up to ``seconds`` until there is a line to write, or the stream ends."""
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -155,18 +155,18 @@ class Watcher:
         self._wake.clear()
 
     def take(self) -> bytes:
-        """Everything pending, as one piece."""
+        """Removes and returns all pending lines."""
         piece = b"".join(self.pending)
         self.pending.clear()
         return piece
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stops following changes."""
         self._table.watchers.pop(self, None)
 
 
 class Table:
-    """All objects of one kind, with history."""
+    """All objects of one kind, with their history."""
 
     def __init__(self, kind: Kind, history: int) -> None:
         self.kind = kind
@@ -174,11 +174,11 @@ class Table:
         self.log: deque[Change] = deque()
         self.compacted = 0
         self.watchers: dict[Watcher, None] = {}
-        """In the order in which they came: what happens at once happens in the same order every time."""
+        """In the order of creation, so that events always reach watchers in the same order."""
         self._history = history
 
     def record(self, change: Change) -> None:
-        """Take a change in and tell the watchers."""
+        """Applies a change and notifies the watchers."""
         if change.after is not None:
             self.objects[change.after.key] = change.after
         elif change.before is not None:
@@ -191,22 +191,22 @@ class Table:
             watcher.drop_if_lagging()
 
     def compact(self, version: int) -> None:
-        """Forget everything older than ``version``."""
+        """Forgets all changes up to ``version``."""
         while self.log and self.log[0].version <= version:
             self.log.popleft()
         self.compacted = max(self.compacted, version)
 
     def restore(self, version: int) -> None:
-        """Go back to ``version``; what came later never was."""
+        """Goes back to ``version``, and forgets all later changes."""
         self.objects = self.at(version)
         while self.log and self.log[-1].version > version:
             self.log.pop()
 
     def at(self, version: int) -> dict[str, Stored]:
-        """The objects as they were at ``version``.
+        """Returns the objects as they were at ``version``.
 
         Raises:
-            Refusal: 410, that is forgotten.
+            Refusal: 410: the version is no longer in the history.
         """
         if version < self.compacted:
             raise expired("list")
@@ -221,10 +221,10 @@ class Table:
         return objects
 
     def watch(self, match: Match, since: int) -> Watcher:
-        """Follow the changes after ``since``, those of the past first.
+        """Opens a watch of the changes after ``since``, including past ones.
 
         Raises:
-            Refusal: 410, the past is forgotten.
+            Refusal: 410: the version is no longer in the history.
         """
         if since < self.compacted:
             raise expired("watch")
@@ -236,7 +236,7 @@ class Table:
 
 
 class Store:
-    """The tables and the one resourceVersion they share."""
+    """All tables, and the resourceVersion that they share."""
 
     def __init__(self, kinds: Iterable[Kind], history: int) -> None:
         self.version = FIRST_VERSION
@@ -246,7 +246,7 @@ class Store:
         return self.tables[kind.resource]
 
     def save(self, kind: Kind, obj: Json, before: Stored | None) -> Stored:
-        """Store an object (without ``kind`` and ``apiVersion``) at the next version, which is written into it."""
+        """Stores an object (without ``kind`` and ``apiVersion``) with the next version as its resourceVersion."""
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
         after = encoded(kind, obj, self.version)
@@ -254,27 +254,27 @@ class Store:
         return after
 
     def remove(self, kind: Kind, before: Stored) -> None:
-        """Delete an object, at the next version."""
+        """Deletes an object, at the next version."""
         self.version += 1
         self[kind].record(Change(kind, self.version, before, None))
 
     def compact(self) -> None:
-        """Forget the past: every version older than now is expired."""
+        """Forgets the whole history: versions before the current one are expired."""
         for table in self.tables.values():
             table.compact(self.version)
 
     def restore(self, version: int) -> None:
-        """Go back to ``version``.
+        """Goes back to ``version``.
 
         Raises:
-            Refusal: 410, that is forgotten.
+            Refusal: 410: the version is no longer in the history.
         """
         for table in self.tables.values():
             table.restore(version)
         self.version = version
 
     def watchers(self, resource: str | None = None) -> list[Watcher]:
-        """Open watches, of one resource or all."""
+        """Returns the open watches, of one resource or of all."""
         return [
             watcher
             for name, table in self.tables.items()

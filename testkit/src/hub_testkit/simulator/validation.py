@@ -1,7 +1,7 @@
-"""What makes the API server answer 422: names, labels, EndpointSlices, Leases, Events.
+"""Validation of names, labels, EndpointSlices, Leases and Events, as by the API server (422).
 
-Measured, not derived: multicast beyond 224.0.0.0/24, ClusterIPs, cloud metadata in disguise, leading zeros and any port
-number at all are accepted by the real one and therefore here.
+Measured on a real server, which accepts ClusterIPs, any port number, leading zeros, multicast outside 224.0.0.0/24,
+and IPv6 addresses that embed a cloud metadata address.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 
 def metadata_causes(meta: Json, *, label_name: bool = False, label_1035: bool = False) -> Iterator[Cause]:
-    """Findings in metadata; ``label_name`` for Namespaces, ``label_1035`` for Services."""
+    """Yields what is invalid in metadata; ``label_name`` is for Namespaces, ``label_1035`` for Services."""
     name = meta.get("name", "")
     if not name:
         yield required("metadata.name", "name or generateName is required")
@@ -108,7 +108,7 @@ def _qualified(field: str, value: str) -> Iterator[Cause]:
 
 
 def slice_causes(obj: Json, old: Json | None) -> Iterator[Cause]:
-    """Findings in an EndpointSlice beside its metadata."""
+    """Yields what is invalid in an EndpointSlice, besides its metadata."""
     kind = obj.get("addressType", "")
     if not kind:
         yield required("addressType")
@@ -182,7 +182,7 @@ def _is_link_local_multicast(ip: IP) -> bool:
 
 
 def parse_ip(address: str) -> IP | None:
-    """As Go's sloppy parser: leading zeros in IPv4 are decimal, zones are refused."""
+    """Parses an address like Go's sloppy parser: leading zeros in IPv4 are decimal, zones are refused."""
     if "%" in address:
         return None
     parts = address.split(".")
@@ -218,7 +218,7 @@ def _port_causes(ports: list[Json]) -> Iterator[Cause]:
 
 
 def lease_causes(obj: Json) -> Iterator[Cause]:
-    """Findings in a Lease."""
+    """Yields what is invalid in a Lease."""
     spec: Json = obj.get("spec") or {}
     if (seconds := spec.get("leaseDurationSeconds")) is not None and seconds <= 0:
         yield bad("spec.leaseDurationSeconds", seconds, "must be greater than 0")
@@ -227,7 +227,7 @@ def lease_causes(obj: Json) -> Iterator[Cause]:
 
 
 def event_causes(obj: Json) -> Iterator[Cause]:
-    """Findings in an events.k8s.io/v1 Event."""
+    """Yields what is invalid in an events.k8s.io/v1 Event."""
     for field in ("eventTime", "reportingController", "reportingInstance", "action", "reason"):
         if not obj.get(field):
             yield required(field)
@@ -238,7 +238,7 @@ def event_causes(obj: Json) -> Iterator[Cause]:
 
 
 def service_causes(obj: Json) -> Iterator[Cause]:
-    """Findings in a Service that a test is likely to hit."""
+    """Yields those invalid fields of a Service that a test is likely to produce."""
     spec = obj["spec"]
     if spec.get("type") == "ExternalName":
         if not spec.get("externalName"):
