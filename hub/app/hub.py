@@ -88,8 +88,8 @@ class Hub:
         registry: the registry in force: the file's, with the copies that Services ask for by annotation.
         problems: problems of the last accepted file.
         rejected: why the present file is rejected; None if it is accepted.
-        fallback_accepted_at: if the file was rejected at start: when the registry in force was accepted, by this process or an
-            earlier one; "" otherwise.
+        fallback_accepted_at: if the file was rejected at start, when the registry in force was accepted, by this process
+            or an earlier one; else "".
         reloads: number of registry files accepted and rejected since the start.
         reloaded_at: Unix time at which the last file was accepted.
         views: endpoint views; None until a registry asks for them.
@@ -106,6 +106,7 @@ class Hub:
     ) -> None:
         self.options = options
         self.registry = self._written = loaded.registry
+        """``_written`` is the file's registry, without the copies that Services ask for."""
         self.problems = loaded.problems
         self.rejected: RegistryError | None = None
         self.fallback_accepted_at = ""
@@ -223,7 +224,7 @@ class Hub:
             self.board,
             clock,
             approvals=self.approvals.valid,
-            warned=lambda: self.leading.shards.warned,
+            warned=lambda: self.leading.shards.other_withholds,
             uid=self.identities.uid,
         )
         self.reconciler = Reconciler(gather, self.writer, clock, self.events)
@@ -290,11 +291,11 @@ class Hub:
 
     def _approvals_changed(self) -> None:
         self.fleet.check_identities()
-        self._wake(self.everything())
+        self._wake(self.all_targets())
 
     def _own_networks_changed(self) -> None:
         self.fleet.update(self.leading.part(), self.own_networks.networks)
-        self._wake(self.everything())
+        self._wake(self.all_targets())
 
     def _clusters_to_renew(self) -> dict[str, RemoteCluster]:
         """Clusters that this process acts for: it renews their tokens."""
@@ -323,14 +324,14 @@ class Hub:
                     self.reconciler.latency.arrived(key, now)
                 self.queue.add(key)
 
-    def everything(self) -> list[TargetKey]:
-        """All targets: those of the registry, those that it has notes about, and those with slices of ours; sorted."""
+    def all_targets(self) -> list[TargetKey]:
+        """The targets of the registry, those that it has notes about, and those with slices of ours; sorted."""
         return sorted({*self.registry.targets, *self.registry.notes, *self.local.slices.targets()})
 
     def _refresh(self) -> None:
         """Use the registry with the copies that Services ask for now."""
         self._refreshing = False
-        self._use(self.copying.merged(self._written))
+        self._put_in_force(self.copying.merged(self._written))
 
     def _load_registry(self, content: bytes, path: str) -> Loaded:
         """Check a changed file; called in a thread. Unchanged entries are the same objects as before.
@@ -361,7 +362,7 @@ class Hub:
         for problem in outcome.problems:
             log.warning("registry: %s", problem)
         self._written = outcome.registry
-        self._use(self.copying.merged(self._written))
+        self._put_in_force(self.copying.merged(self._written))
         log.info("registry: %d clusters, %d services", len(self.registry.clusters) - 1, len(self.registry.targets))
 
     def _follow_views(self) -> None:
@@ -387,7 +388,7 @@ class Hub:
             raise UsageError(f"cluster {cluster} is not contacted: it is frozen, broken, or has no kubeconfig")
         return await unit.connection()
 
-    def _use(self, registry: Registry) -> None:
+    def _put_in_force(self, registry: Registry) -> None:
         """Put a registry into force: the file's, with the copies that Services ask for."""
         old, self.registry = self.registry, registry
         if registry is old:
@@ -400,12 +401,12 @@ class Hub:
         self.adopting.follow(self.registry)
         self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
         self.leading.use(registry)
-        self._forget(self.leading.written_elsewhere(self.everything()))
+        self._forget(self.leading.written_elsewhere(self.all_targets()))
         self.fleet.update(self.leading.part(), self.own_networks.networks)
         self._follow_views()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
         concerned = self._concerns.since(before)
-        self._wake({*(self.everything() if concerned is None else concerned), *noted})
+        self._wake({*(self.all_targets() if concerned is None else concerned), *noted})
 
     # --- running -----------------------------------------------------------------------------------
 
@@ -429,7 +430,7 @@ class Hub:
                 spawn(group, "Secrets", self.secrets.run, self.clock),
                 spawn(group, "credentials", self.renewal.run, self.clock),
                 spawn(group, "Events", self.recorder.run, self.clock),
-                spawn(group, "what makes Events", self.events.run, self.clock),
+                spawn(group, "Event watch", self.events.run, self.clock),
             ]
             if self.options.content is None:
                 # A file that was rejected at start is read again: it may have been fixed, else the reason is logged.
@@ -452,7 +453,7 @@ class Hub:
             if self.queue.working:
                 # A write that is cut off may still reach the API server. Other replicas must not write before then, so
                 # they have to wait until our Leases expire.
-                self.leading.shards.keep()
+                self.leading.shards.keep_leases()
             for task in (leading, *workers, *tasks):
                 task.cancel()
             if self.views is not None:
@@ -503,20 +504,20 @@ class Hub:
         if self.leading.count > 1 and not self.health.stopping:
             self.fleet.update(self.leading.part(), self.own_networks.networks)
         if before - self._held:  # another replica writes these targets and remembers their state
-            self._forget(self.leading.written_elsewhere(self.everything()))
+            self._forget(self.leading.written_elsewhere(self.all_targets()))
         if not self._held:
             self.board.clear()
             self.reconciler.latency.clear()
             self.recorder.clear()
         if gained:
             if self.leading.count == 1 and not self.elector.continued:  # our memory is older than the other's writes
-                self._forget((*self.everything(), *self.reconciler.known()))
+                self._forget((*self.all_targets(), *self.reconciler.remembered()))
             self.keeper.begin_leading()
             self.reconciler.reread(withheld=self.leading.shards.inherit())
             self.identities.reread()
             self.fleet.check_identities()
         only_gained = gained and self.leading.count > 1
-        self._wake(key for key in self.everything() if not only_gained or self.leading.shard(key) in gained)
+        self._wake(key for key in self.all_targets() if not only_gained or self.leading.shard(key) in gained)
 
     def _forget(self, keys: Iterable[TargetKey]) -> None:
         """Forget the state of targets that another replica writes, or wrote until now."""

@@ -1,9 +1,9 @@
-"""Says what this process may write, and which other work is its task: everything, nothing, or that of some shards.
+"""Which targets this process may write, and which other work it does.
 
-A replica writes the targets of the shards that it holds. For a cluster (renew its token, write Events about it) the
-replica acts that holds the cluster's shard. The work that only one replica may do for the whole hub (keep the accepted
-registry, write Events about the hub, call consumers of endpoint views) is done by the replica that holds shard 0. A hub
-without shards has shard 0 only.
+A replica writes the targets of the shards that it holds. The replica that holds a cluster's shard acts for the cluster:
+it renews its token and writes Events about it. The replica that holds shard 0 does the work that only one may do: keep
+the accepted registry, write Events about the hub, and call consumers of endpoint views. A hub without shards has shard
+0 only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hub.election.elector import Elector, LeaseStore, Timing
 from hub.election.shards import Shards
 from hub.errors import NotLeader
 from hub.model import TargetKey
-from hub.reconcile.writer import Free
+from hub.reconcile.writer import NoElection
 from hub.registry.spec import Registry
 from hub.runtime.clock import Clock
 
@@ -25,7 +25,7 @@ ALL: Final = frozenset((0,))
 
 
 class Leading:
-    """Knows what this process may write and do.
+    """The rights and the other work of this process.
 
     Args:
         store: returns the store of the Lease of a shard.
@@ -62,7 +62,7 @@ class Leading:
         self._under_way = under_way
         self._on_change = on_change
         self.withheld = withheld
-        self._free = Free()
+        self._no_election = NoElection()
         self._moving: set[TargetKey] = set()
         """Targets that a new registry moved to another shard. Until all replicas have the new registry, the holder of
         the old shard may still write them."""
@@ -121,7 +121,7 @@ class Leading:
             NotLeader: this process may not write the target now.
         """
         if not self.elects:
-            return self._free.check(target)
+            return self._no_election.check(target)
         if target in self._moving:
             raise NotLeader(f"another replica may write {target} until all have the registry in force here")
         return self.shards.check(self._assignment.of(target))
@@ -133,7 +133,7 @@ class Leading:
         before, self._assignment = self._assignment, Assignment(registry, self.count)
         if self.count > 1:
             self._moving |= self._assignment.moved(before)
-            self.shards.use(self._assignment.mark)
+            self.shards.use_registry(self._assignment.mark)
 
     def part(self) -> Registry:
         """The part of the registry that this process must follow; without shards every replica follows all of it."""

@@ -28,10 +28,10 @@ async def observing(hub: Hub) -> AsyncIterator[None]:
     try:
         await _local_or_error(hub)
         await hub.adopting.wait_synced()
-        await hub.own_networks.look()
-        await hub.approvals.look()
+        await hub.own_networks.read_all()
+        await hub.approvals.read_once()
         await hub.restore()
-        hub.fleet.reconsider()
+        hub.fleet.check_identities()
         await hub.fleet.settled(hub.options.settle)
         yield
     finally:
@@ -50,13 +50,13 @@ async def _local_or_error(hub: Hub) -> None:
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(hub.options.settle):
-            while not hub.local.synced and not hub.local.heard:  # noqa: ASYNC110 - states
+            while not hub.local.synced and not hub.local.attempted:  # noqa: ASYNC110 - states
                 await asyncio.sleep(0.01)
     if not hub.local.synced:
         raise HubError(f"hub cluster: {hub.local.error or 'no answer'}")
 
 
-async def once(hub: Hub) -> list[Decision]:
+async def one_pass(hub: Hub) -> list[Decision]:
     """Make one pass over every target, after health checks; slices of unknown sources are not changed.
 
     Returns:
@@ -64,11 +64,13 @@ async def once(hub: Hub) -> list[Decision]:
     """
     checks = [source.health for target in hub.registry.targets.values() for source in target.sources]
     if any(check.mode != "off" for check in checks):
-        await hub.board.judge(lambda: [hub.reconciler.decide(key) for key in hub.everything()], hub.options.settle)
+        await hub.board.probe_once(
+            lambda: [hub.reconciler.decide(key) for key in hub.all_targets()], hub.options.settle
+        )
     results = []
-    for key in hub.everything():
+    for key in hub.all_targets():
         if not hub.options.dry_run:
-            with suppress(ApiError):  # Reconciler.problem() has it
+            with suppress(ApiError):  # kept as Reconciler.problem()
                 # A pass asks for another one at once (RECHECK), for example after a conflict; five are enough for that.
                 for _ in range(5):
                     if (await hub.reconciler.reconcile(key) or 1.0) > 0.5:

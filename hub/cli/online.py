@@ -84,9 +84,9 @@ async def _local(hub: Hub) -> None:
         async with asyncio.timeout(DEADLINE):
             while not hub.local.synced and not hub.local.error:  # noqa: ASYNC110 - states, not events
                 await asyncio.sleep(0.01)
-            await hub.own_networks.look()
-            await hub.approvals.look()
-            hub.fleet.reconsider()
+            await hub.own_networks.read_all()
+            await hub.approvals.read_once()
+            hub.fleet.check_identities()
     except TimeoutError:
         return
 

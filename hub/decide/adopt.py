@@ -109,7 +109,7 @@ def adopt(
         memory = AdoptMemory(managed_by)
     known = [slice_ for slice_ in theirs if is_theirs(slice_, managed_by) and slice_.uid not in memory.deleted]
     present = sorted((slice_ for slice_ in known if not slice_.deleting), key=lambda slice_: slice_.name)
-    memory = _watched(memory, present, now)
+    memory = _with_slices(memory, present, now)
     if not present:
         return Adoption(groups, memory=replace(memory, covered_since=None, returned=False))
     names = tuple(slice_.name for slice_ in present)[:LISTED]
@@ -117,7 +117,7 @@ def adopt(
     stated = bool(sources) and all(map(_complete, sources))
     missing = _uncovered(present, published, groups, sources if stated and _any_ready(published) else ())
     if not stated:
-        groups = _alike(groups, present)
+        groups = _with_their_conditions(groups, present)
     working = memory.written_at is not None and now < memory.written_at + QUIET - EPSILON
     if memory.returned or working:
         since = " again after they were deleted" if memory.returned else ""
@@ -144,7 +144,7 @@ def deleted(memory: AdoptMemory, uids: Iterable[str]) -> AdoptMemory:
     return replace(memory, deleted=memory.deleted | frozenset(uids), covered_since=None)
 
 
-def _watched(memory: AdoptMemory, present: Sequence[Slice], now: float) -> AdoptMemory:
+def _with_slices(memory: AdoptMemory, present: Sequence[Slice], now: float) -> AdoptMemory:
     """The memory with the slices of this pass; notes whether the other controller wrote since the last pass."""
     versions = {slice_.uid: slice_.resource_version for slice_ in present}
     before = memory.seen
@@ -195,13 +195,13 @@ def _uncovered(
         spot[1]
         for slice_ in theirs
         for spot, endpoint in _spots(slice_)
-        if (asked := _asked(spot, (endpoint, slice_.ports), sources))
-        and not any(all(_stands_in(*served, ours.get(spot, ())) for ours in (wanted, there)) for served in asked)
+        if (to_cover := _to_cover(spot, (endpoint, slice_.ports), sources))
+        and not any(all(_is_covered(*served, ours.get(spot, ())) for ours in (wanted, there)) for served in to_cover)
     }
     return sorted(missing)
 
 
-def _asked(spot: Spot, theirs: Served, sources: Sequence[SourceView]) -> list[Served]:
+def _to_cover(spot: Spot, theirs: Served, sources: Sequence[SourceView]) -> list[Served]:
     """The endpoints, with ports, of which ours must cover at least one; empty if the address need not be covered.
 
     With sources, these are the sources' endpoints for the address, without ports. Without sources, it is theirs.
@@ -219,7 +219,7 @@ def _spots(value: Slice) -> Iterator[tuple[Spot, Endpoint]]:
             yield (value.address_type, address), endpoint
 
 
-def _stands_in(theirs: Endpoint, ports: tuple[Port, ...], candidates: Iterable[Served]) -> bool:
+def _is_covered(theirs: Endpoint, ports: tuple[Port, ...], candidates: Iterable[Served]) -> bool:
     return any(
         not _worse(conditions(ours), conditions(theirs)) and all(_has(offered, port) for port in ports)
         for ours, offered in candidates
@@ -249,7 +249,7 @@ def _has(offered: tuple[Port, ...], port: Port) -> bool:
 # --- equal conditions -----------------------------------------------------------------------------
 
 
-def _alike(groups: tuple[EndpointGroup, ...], theirs: Sequence[Slice]) -> tuple[EndpointGroup, ...]:
+def _with_their_conditions(groups: tuple[EndpointGroup, ...], theirs: Sequence[Slice]) -> tuple[EndpointGroup, ...]:
     """Our groups with the conditions of theirs for the same address; the best of them if there are several."""
     known: dict[Spot, Conditions] = {}
     for slice_ in theirs:

@@ -14,7 +14,7 @@ from hub.decide.failover import Standing
 from hub.decide.ports import Ports
 from hub.model import Endpoint, SourceView
 
-Role = Literal["claims", "aside", "dropped", "untouched"]
+Role = Literal["normal", "inactive", "dropped", "untouched"]
 """See ``Claim.role``."""
 
 
@@ -42,9 +42,10 @@ class Claim(msgspec.Struct, frozen=True):
         ports: the ports for the source's slices.
         view: the endpoints that the source offers; None if it is no longer a source of the target.
         known: False if the source is unknown, so that ``wanted`` starts from the published endpoints.
-        role: ``claims`` in the normal case. ``aside``: the published endpoints are on their way out, and an address
-            that another source claims moves there. ``dropped``: the same, and no empty slice remains. ``untouched``:
-            the slices must not be written, and their endpoints stay published.
+        role: ``normal``: the wanted endpoints are published. ``inactive``: failover has chosen another source, so the
+            published endpoints leave, and an address that another source claims moves there. ``dropped``: the same,
+            and no empty slice remains. ``untouched``: the slices must not be written, and their endpoints stay
+            published.
         exempt: addresses whose removal or change the guard ignores; None = all addresses.
         judged: the effect of the verdicts; None if the addresses are not checked.
     """
@@ -55,14 +56,14 @@ class Claim(msgspec.Struct, frozen=True):
     ports: Ports = Ports(())
     view: SourceView | None = None
     known: bool = True
-    role: Role = "claims"
+    role: Role = "normal"
     exempt: frozenset[str] | None = frozenset()
     judged: Judged | None = None
 
     @property
-    def yielding(self) -> bool:
-        """Whether its published endpoints are on their way out."""
-        return self.role in ("aside", "dropped")
+    def leaving(self) -> bool:
+        """Whether the published endpoints leave, because the source is not active or no longer used."""
+        return self.role in ("inactive", "dropped")
 
     @property
     def current(self) -> EndpointSet:
@@ -74,7 +75,7 @@ class Claim(msgspec.Struct, frozen=True):
         """The difference between the published and the wanted endpoints."""
         return self.published.difference(self.wanted)
 
-    def excusing(self, addresses: Iterable[str]) -> Claim:
+    def with_exempt(self, addresses: Iterable[str]) -> Claim:
         """The claim with further addresses that the guard ignores."""
         if self.exempt is None:
             return self
@@ -121,7 +122,7 @@ def ready(endpoints: Iterable[Endpoint], count: int) -> bool:
     return sum(1 for _ in islice(ready, count)) >= count
 
 
-def step_aside(claim: Claim, *, healthy: bool, remove: bool) -> Claim:
+def deactivate(claim: Claim, *, healthy: bool, remove: bool) -> Claim:
     """The claim of a source that is not active: it adds no endpoints, and loses all of them once ``remove`` is set.
 
     Until then the guard judges the claim like any other, because the active source may not be published yet.
@@ -134,10 +135,10 @@ def step_aside(claim: Claim, *, healthy: bool, remove: bool) -> Claim:
     if claim.role == "untouched":
         return claim
     if remove:
-        return replace(claim, role="aside", exempt=None if healthy else claim.exempt, wanted=EMPTY)
+        return replace(claim, role="inactive", exempt=None if healthy else claim.exempt, wanted=EMPTY)
     published = claim.current
     wanted = claim.wanted.without([address for address in claim.wanted if address not in published])
-    return replace(claim, role="aside", wanted=wanted)
+    return replace(claim, role="inactive", wanted=wanted)
 
 
 def node_of(endpoint: Endpoint) -> str | None:

@@ -17,11 +17,11 @@ from hub.decide.adopt import Adoption, AdoptMemory, adopt
 from hub.decide.checks import Watch
 from hub.decide.endpoints import EndpointGroup, GroupKey
 from hub.decide.guard import GuardMemory, Withheld
-from hub.decide.guarding import guard_groups, rest_all
+from hub.decide.guarding import guard_groups, pause_all
 from hub.decide.inputs import Inputs, SourceMemory, inputs_of
 from hub.decide.plan import Identity, Plan, plan
 from hub.decide.snapshot import HubIdentity, TargetSnapshot
-from hub.decide.target import Desired, Refused, Waiting, Wish, WishMemory, desire
+from hub.decide.target import Desired, DesiredMemory, Refused, TargetInput, Waiting, desired_endpoints
 from hub.model import ANNOTATION_LEASE, ANNOTATION_PAUSED, LABEL_OWNER, Finding, Slice, TargetKey
 from hub.registry.spec import ENDPOINT_COPIER, TargetSpec, service_entry
 
@@ -33,14 +33,14 @@ class TargetState(msgspec.Struct, frozen=True):
 
     Attributes:
         sources: memory of its sources.
-        wish: memory of moving addresses, failover and panic mode.
+        desired: memory of moving addresses, failover and panic mode.
         guards: memory of the guard, by group.
         adoption: memory of the adoption of another controller's slices; None if there is none.
         orphan_since: when the target's registry entry was first seen missing; None if the target has one.
     """
 
     sources: SourceMemory = SourceMemory()
-    wish: WishMemory = WishMemory()
+    desired: DesiredMemory = DesiredMemory()
     guards: Mapping[GroupKey, GuardMemory] = {}
     adoption: AdoptMemory | None = None
     orphan_since: float | None = None
@@ -100,7 +100,7 @@ class Decision(msgspec.Struct, frozen=True):
         """The wanted endpoints, before the guard."""
         return self.desired.groups if self.desired is not None else ()
 
-    def published(self, key: GroupKey, address: str) -> tuple[Reason, ...]:
+    def why_still_published(self, key: GroupKey, address: str) -> tuple[Reason, ...]:
         """Why a published address that is not wanted stays or leaves; empty if the address is simply wanted.
 
         Computed on demand, so that a decision about a thousand nodes need not build a thousand reasons.
@@ -119,7 +119,7 @@ class Decision(msgspec.Struct, frozen=True):
             return (Reason("service", "leaving", f"{why}; goes with the next write"),)
         return ()
 
-    def missing(self, key: GroupKey, address: str, *, kept_only: bool) -> Reason:
+    def why_not_published(self, key: GroupKey, address: str, *, kept_only: bool) -> Reason:
         """Why an address that a source offers is not published.
 
         Args:
@@ -173,11 +173,11 @@ def decide(snapshot: TargetSnapshot, state: TargetState) -> tuple[Decision, Targ
     elif snapshot.service is not None and snapshot.service.annotations.get(ANNOTATION_PAUSED) == "true":
         decision = Decision(key, status="paused", observed=snapshot.observed, held=True)
     elif target is None:
-        decision, state = _orphan(snapshot, state, ours)
+        decision, state = _without_entry(snapshot, state, ours)
     else:
-        decision, state = _wanted(snapshot, state, target, ours)
+        decision, state = _with_entry(snapshot, state, target, ours)
     if decision.desired is None:
-        state = replace(state, guards=rest_all(state.guards, snapshot.now))
+        state = replace(state, guards=pause_all(state.guards, snapshot.now))
     if (note := registry.notes.get(key)) is not None:
         status = note.message if decision.status == "gone" else decision.status
         decision = replace(decision, status=status, findings=(*decision.findings, note))
@@ -197,7 +197,9 @@ def is_ours(slice_: Slice, owner: str, hub: HubIdentity) -> bool:
     )
 
 
-def _orphan(snapshot: TargetSnapshot, state: TargetState, ours: tuple[Slice, ...]) -> tuple[Decision, TargetState]:
+def _without_entry(
+    snapshot: TargetSnapshot, state: TargetState, ours: tuple[Slice, ...]
+) -> tuple[Decision, TargetState]:
     """Decide about a target without a registry entry: its slices are deleted after the removal grace."""
     key, now = snapshot.key, snapshot.now
     ours = tuple(slice_ for slice_ in ours if slice_.cluster not in snapshot.registry.frozen_names)
@@ -215,18 +217,18 @@ def _orphan(snapshot: TargetSnapshot, state: TargetState, ours: tuple[Slice, ...
     return Decision(key, Plan(deletes=deletes), "removing", observed=ours), state
 
 
-def _wanted(
+def _with_entry(
     snapshot: TargetSnapshot, state: TargetState, target: TargetSpec, ours: tuple[Slice, ...]
 ) -> tuple[Decision, TargetState]:
     """Decide about a target with a registry entry: all stages in order."""
     key, service, now, writes = snapshot.key, snapshot.service, snapshot.now, snapshot.writes
 
     # 1. Read the sources.
-    inputs = inputs_of(snapshot, target, ours, state.sources, state.wish.failover.active)
+    inputs = inputs_of(snapshot, target, ours, state.sources, state.desired.failover.active)
 
     # 2. Decide which endpoints are wanted.
-    wish = Wish(target, service, inputs.sources, ours, now, writes.refused, snapshot.verdicts)
-    desired = desire(wish, state.wish)
+    target_input = TargetInput(target, service, inputs.sources, ours, now, writes.refused, snapshot.verdicts)
+    desired = desired_endpoints(target_input, state.desired)
     if isinstance(desired, Refused | Waiting) or service is None:
         assert isinstance(desired, Refused | Waiting)  # noqa: S101 - a missing Service waits
         message = desired.message if snapshot.namespace_watched else NOT_WATCHED
@@ -302,6 +304,6 @@ def _conflict(snapshot: TargetSnapshot, theirs: Collection[str]) -> str:
     slices = [slice_ for slice_ in snapshot.observed if slice_.name in theirs]
     leases = sorted({slice_.annotations.get(ANNOTATION_LEASE, "") for slice_ in slices})
     return (
-        f"{len(theirs)} slices with our owner are of the hub with the lease {', '.join(leases)} and not touched; "
-        f"once that one is stopped: hub run --take-over {snapshot.key}"
+        f"{len(theirs)} slices with our owner belong to the hub with Lease {', '.join(leases)} and are not changed; "
+        f"after stopping that hub: hub run --take-over {snapshot.key}"
     )

@@ -70,7 +70,7 @@ def eligibility(node: Node, policy: NodePolicy, not_ready_for: float | None) -> 
         not_ready_for: seconds since the Ready condition stopped being True; None if readiness should not be considered
             or the condition is True.
     """
-    if (excluded := _standing(node, policy)) is not None:
+    if (excluded := _exclusion(node, policy)) is not None:
         return excluded
     if not_ready_for is not None and not_ready_for >= policy.not_ready_grace:
         return _NOT_READY
@@ -79,7 +79,7 @@ def eligibility(node: Node, policy: NodePolicy, not_ready_for: float | None) -> 
     return _KEPT
 
 
-def _standing(node: Node, policy: NodePolicy) -> Excluded | None:
+def _exclusion(node: Node, policy: NodePolicy) -> Excluded | None:
     """Apply all rules except readiness; None if the node passes."""
     labels = node.labels
     if node.name in policy.exclude_nodes:

@@ -122,7 +122,7 @@ class SliceContent:
         self._held: Mapping[str, Endpoint] | None = None
         """The last compared mapping that contained all these endpoints."""
         self._next: tuple[tuple[Endpoint, ...], ...] = ()
-        """Recent results of :meth:`becomes`, newest first."""
+        """Recent results of :meth:`intern`, newest first."""
         self.addresses: tuple[str, ...]
         self.draining: int
         self.duplicates: bool
@@ -172,9 +172,9 @@ class SliceContent:
         """
         if self.holds(wanted):
             return self.endpoints
-        return self.becomes(tuple([endpoint for endpoint in map(wanted.get, self.addresses) if endpoint is not None]))
+        return self.intern(tuple([endpoint for endpoint in map(wanted.get, self.addresses) if endpoint is not None]))
 
-    def becomes(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    def intern(self, endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
         """Return the equal object from an earlier call if there is one, so that slices of many Services share it."""
         for known in self._next:
             if known == endpoints:
@@ -251,7 +251,7 @@ class _Contents:
 
     def __init__(self, members: tuple[SliceContent, ...], before: _Contents | None = None) -> None:
         self.members = members
-        self.duplicates: bool = _repeats(members, () if before is None or before.duplicates else before.members)
+        self.duplicates: bool = _has_duplicates(members, () if before is None or before.duplicates else before.members)
         self._endpoints: ref[EndpointSet] | None = None
         self._compared: tuple[tuple[Mapping[str, Endpoint], Difference], ...] = ()
 
@@ -384,22 +384,22 @@ def _number_of(name: str) -> tuple[int, str]:
     return (int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 10 else 1 << 31, name)
 
 
-def _repeats(members: Sequence[SliceContent], before: Sequence[SliceContent]) -> bool:
-    """Whether an address appears twice. No address does in ``before``, so only addresses added since are checked."""
+def _has_duplicates(members: Sequence[SliceContent], before: Sequence[SliceContent]) -> bool:
+    """Whether an address appears twice. None does in ``before``, so only addresses that were added are checked."""
     if any(content.duplicates for content in members):
         return True
     gone = set(before)
-    stay: list[tuple[str, ...]] = []
-    fresh: list[tuple[str, ...]] = []
+    unchanged: list[tuple[str, ...]] = []
+    changed: list[tuple[str, ...]] = []
     for content in members:
         if content in gone:
             gone.discard(content)
-            stay.append(content.addresses)
+            unchanged.append(content.addresses)
         else:
-            fresh.append(content.addresses)
-    here = set().union(*fresh)
-    come = here.difference(*[content.addresses for content in gone])
-    return len(here) < sum(map(len, fresh)) or not all(map(come.isdisjoint, stay if come else ()))
+            changed.append(content.addresses)
+    addresses = set().union(*changed)
+    added = addresses.difference(*[content.addresses for content in gone])
+    return len(addresses) < sum(map(len, changed)) or not all(map(added.isdisjoint, unchanged if added else ()))
 
 
 def by_address(holders: Iterable[SliceContent | PublishedSlice]) -> dict[str, Endpoint]:

@@ -115,14 +115,14 @@ def explain_address(address: str, facts: Facts) -> tuple[Step, ...]:
     for source in facts.sources:
         steps.extend(_offers(address, source))
     for target in facts.targets:
-        steps.extend(_of_target(target, facts, lambda endpoint: address in endpoint.addresses, address))
+        steps.extend(_target_steps(target, facts, lambda endpoint: address in endpoint.addresses, address))
     seen = bool(steps)
     steps.extend(_policies(address, facts.policies, seen=seen))
     return tuple(dict.fromkeys(steps))
 
 
 def _offers(address: str, source: SourceFacts) -> Iterable[Step]:
-    claimed = [name for name in _names(source) if address in claims(source, name)]
+    claimed = [name for name in _names(source) if address in node_addresses(source, name)]
     for name in claimed:
         yield from _node_steps(source, name)
     if source.unknown is not None and any(address in family for family in source.result.view.endpoints.values()):
@@ -133,7 +133,7 @@ def _names(source: SourceFacts) -> list[str]:
     return sorted(source.result.reports.keys() | source.nodes.keys())
 
 
-def claims(source: SourceFacts, name: str) -> set[str]:
+def node_addresses(source: SourceFacts, name: str) -> set[str]:
     """All addresses of a node, from its report, its resolution and its Node object, in normal form."""
     texts: list[str] = []
     if (report := source.result.reports.get(name)) is not None:
@@ -142,10 +142,10 @@ def claims(source: SourceFacts, name: str) -> set[str]:
         texts += answer.addresses
     if (node := source.nodes.get(name)) is not None:
         texts += [entry.address for entry in node.addresses]
-    return {normal(text) for text in texts}
+    return {normal_form(text) for text in texts}
 
 
-def normal(text: str) -> str:
+def normal_form(text: str) -> str:
     """The normal form of an address; text that is not an address is returned unchanged."""
     found = parse(text)
     return text if isinstance(found, Rejected) else str(found)
@@ -186,7 +186,7 @@ def explain_node(name: str, facts: Facts) -> tuple[Step, ...]:
         if name in source.nodes or name in source.result.reports:
             steps.extend(_node_steps(source, name))
     for target in facts.targets:
-        steps.extend(_of_target(target, facts, lambda endpoint: _node_of(endpoint) == name))
+        steps.extend(_target_steps(target, facts, lambda endpoint: _node_of(endpoint) == name))
     return tuple(dict.fromkeys(steps))
 
 
@@ -245,7 +245,7 @@ def _resolution(answer: Resolution) -> tuple[str, str]:
 # --- targets ---------------------------------------------------------------------------------------
 
 
-def _of_target(
+def _target_steps(
     target: TargetFacts, facts: Facts, concerns: Callable[[Endpoint], bool], address: str = ""
 ) -> Iterable[Step]:
     """Where a target publishes the matching endpoints, and why it keeps or does not publish them.
@@ -269,7 +269,7 @@ def _of_target(
     for key, found in sorted(published):
         if key in checks:
             yield _health(target, key, found, checks[key])
-        for stage, outcome, why in decision.published(key, found):
+        for stage, outcome, why in decision.why_still_published(key, found):
             yield Step(stage, where, outcome, why)
     offered = {
         (GroupKey(source.cluster, family), endpoint.address, endpoint.address in source.result.view.kept_only)
@@ -281,7 +281,7 @@ def _of_target(
     }
     for key, found, kept_only in sorted(offered):
         if (key, found) not in published:
-            stage, outcome, why = decision.missing(key, found, kept_only=kept_only)
+            stage, outcome, why = decision.why_not_published(key, found, kept_only=kept_only)
             yield Step(stage, where, outcome, why)
     shown = {withheld.message for withheld in decision.withheld.values()}
     for finding in decision.findings:
@@ -338,7 +338,7 @@ def _source_steps(target: TargetFacts, cluster: str, facts: Facts) -> Iterable[S
     numbers = f"{len(published)} published, {ready} ready"
     unknown = decision.unknown.get(cluster) or (source.unknown if source is not None else None)
     if cluster not in target.sources:
-        yield Step("source", cluster, "no source", f"{numbers}; no longer a source of the Service")
+        yield Step("source", cluster, "not a source", f"{numbers}; no longer a source of the Service")
     elif unknown:
         yield Step("source", cluster, "unknown", f"{unknown}; {numbers}, nothing is removed")
     elif source is not None:

@@ -35,7 +35,7 @@ class GuardMemory(msgspec.Struct, frozen=True):
         record: the record of the last decision; the slices may still carry an older one.
         counted: number of the last answer that was counted as empty; None if this process has not counted one.
         level: number of endpoints published at the last pass, without those that may go.
-        levels: (valid until, level) of earlier passes within the window.
+        levels: (when it ended, level) of earlier levels within the window.
         withheld: the withheld addresses. ``record.hash`` may name a larger set: addresses that came back since are not
             in here.
         since: since when these addresses are withheld, by the clock of ``now``.
@@ -153,11 +153,11 @@ def guard(
     if memory.paused is not None:
         memory = replace(memory, paused=None, since=memory.since + now - memory.paused)
     pass_ = _Pass(target, group, policy, memory, answer, approvals, now, wall, flags)
-    verdict = pass_.calm() if not pass_.leaving else pass_.judge()
+    verdict = pass_.without_removal() if not pass_.leaving else pass_.with_removal()
     return replace(verdict, record=record) if record.foreign else verdict
 
 
-def rest(memory: GuardMemory, now: float) -> GuardMemory:
+def pause(memory: GuardMemory, now: float) -> GuardMemory:
     """The memory of a group that is not decided about for now: holding times stop, as its answers are not observed."""
     return memory if memory.paused is not None else replace(memory, paused=now)
 
@@ -191,7 +191,7 @@ class _Pass:
 
     # --- without a removal -------------------------------------------------------------------
 
-    def calm(self) -> GuardVerdict:
+    def without_removal(self) -> GuardVerdict:
         """The verdict if there is no removal: nothing is withheld, and the record is cleared."""
         levels = self._levels(self.memory, level := self._published())
         memory = self.memory
@@ -212,7 +212,7 @@ class _Pass:
 
     # --- with a removal ------------------------------------------------------------------------
 
-    def judge(self) -> GuardVerdict:
+    def with_removal(self) -> GuardVerdict:
         """The verdict if there is a removal.
 
         Addresses are *at stake* if their removal needs a decision: they are neither exempt, nor drift, nor granted.
@@ -231,7 +231,7 @@ class _Pass:
             findings.append(self._finding("ApprovalUsed", approved, "approved"))
 
         level = self._published() - self._counted(exempt | drift | granted)
-        memory = self._without(memory, exempt, granted)
+        memory = self._lowered(memory, exempt, granted)
         levels = self._levels(memory, level)
         memory = replace(
             memory, level=level, levels=levels, granted=granted, forgiven=exempt, slices=group.slices, drift=drift
@@ -243,13 +243,13 @@ class _Pass:
         reason = self._reason(memory, at_stake, peak, emptied=emptied)
         if reason is None:
             findings.extend(self._accepted(memory, emptied=emptied))
-            return self._pass(memory, at_stake if emptied else frozenset(), findings)
+            return self._release(memory, at_stake if emptied else frozenset(), findings)
         memory = self._with_hold(memory, at_stake)
         hold = self.policy.max_removal_hold
         if reason == "RemovalWithheld" and hold is not None and self.now >= memory.since + hold:
             findings.append(self._finding("PlanReleased", at_stake, f"the same answer has stood for {hold:g} s"))
             findings.extend(self._accepted(memory, emptied=emptied))
-            return self._pass(memory, at_stake, findings)
+            return self._release(memory, at_stake, findings)
         return self._withhold(memory, at_stake, reason, peak, findings)
 
     def _drift(self) -> frozenset[str]:
@@ -272,7 +272,7 @@ class _Pass:
 
     def _accepted(self, memory: GuardMemory, *, emptied: bool) -> Iterable[Finding]:
         if emptied:
-            yield Finding("EmptyResultAccepted", f"{self._who()}: empty, as {memory.record.empty} answers said")
+            yield Finding("EmptyResultAccepted", f"{self._who()}: empty, confirmed by {memory.record.empty} answers")
 
     def _approved(self, loss: frozenset[str]) -> frozenset[str]:
         if not self.approvals or not loss:
@@ -334,7 +334,7 @@ class _Pass:
 
     # --- the outcome ------------------------------------------------------------------------------
 
-    def _pass(self, memory: GuardMemory, released: frozenset[str], findings: list[Finding]) -> GuardVerdict:
+    def _release(self, memory: GuardMemory, released: frozenset[str], findings: list[Finding]) -> GuardVerdict:
         """The verdict that lets all removals happen.
 
         Released addresses stay granted until they are no longer published, and the peak starts from the remaining ones.
@@ -416,12 +416,12 @@ class _Pass:
             levels.append((self.now, memory.level))
         return tuple(entry for entry in levels if entry[1] > level)
 
-    def _without(self, memory: GuardMemory, exempt: frozenset[str], granted: frozenset[str]) -> GuardMemory:
+    def _lowered(self, memory: GuardMemory, exempt: frozenset[str], granted: frozenset[str]) -> GuardMemory:
         """The memory whose levels no longer count addresses that may go from now on, so that the peak excludes them."""
         if granted - memory.granted:
             return replace(memory, level=None, levels=())
         less = self._counted(exempt - memory.forgiven)
         if not less or memory.level is None:
             return memory
-        levels = tuple((until, max(0, earlier - less)) for until, earlier in memory.levels)
+        levels = tuple((ended, max(0, earlier - less)) for ended, earlier in memory.levels)
         return replace(memory, level=max(0, memory.level - less), levels=levels)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hub.decide.endpoints import EndpointGroup, GroupKey
-from hub.decide.guard import GuardMemory, Withheld, guard, rest
+from hub.decide.guard import GuardMemory, Withheld, guard, pause
 from hub.decide.plan import state_of
 from hub.decide.record import decode, encode
 from hub.decide.snapshot import TargetSnapshot
@@ -105,13 +105,13 @@ def guard_groups(
                 wakes.append(ASK_AGAIN)
     resting = {GroupKey(slice_.cluster, slice_.address_type) for slice_ in untouched}
     for key in (memories.keys() - remembered.keys()) & resting:
-        remembered[key] = rest(memories[key], now)
+        remembered[key] = pause(memories[key], now)
     return Guarded(tuple(passed), states, withheld, tuple(findings), tuple(wakes), tuple(list_again), remembered)
 
 
-def rest_all(memories: Mapping[GroupKey, GuardMemory], now: float) -> Mapping[GroupKey, GuardMemory]:
+def pause_all(memories: Mapping[GroupKey, GuardMemory], now: float) -> Mapping[GroupKey, GuardMemory]:
     """The memories of a target that is not decided about now, for example because it is paused."""
-    return {key: rest(memory, now) for key, memory in memories.items()}
+    return {key: pause(memory, now) for key, memory in memories.items()}
 
 
 def effective(policy: GuardPolicy, written: frozenset[str], defaults: GuardDefaults) -> GuardPolicy:

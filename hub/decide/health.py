@@ -21,7 +21,7 @@ from hub.registry.spec import HEALTH_CHECK, NodePortRef, SourceSpec
 FAILED_DRAINING: Final = Conditions(ready=False, serving=False, terminating=True)
 """For draining endpoints whose check fails: consumers must not fall back on them."""
 
-_CURED: Final = {FAILED: PUBLISHED, FAILED_DRAINING: DRAINING}
+_UNCHECKED: Final = {FAILED: PUBLISHED, FAILED_DRAINING: DRAINING}
 """The conditions of a failed check -> the conditions without the check."""
 _NOTHING: Final[Mapping[str, Verdict]] = {}
 _UNSEEN: Final = object()
@@ -56,11 +56,11 @@ def check_for(
     if policy.service is not None:
         port, problem = readings.get(NodePortRef(policy.service, HEALTH_CHECK), NOT_READ)
         if port is not None and not 1 <= port <= 65535:  # a remote cluster may send any number
-            port, problem = None, f"its healthCheckNodePort {port} is no port"
+            port, problem = None, f"its healthCheckNodePort {port} is not a valid port"
         if port is None:
-            return NoPort(f"{source.cluster}: Service {policy.service}: {problem}; the checks rest")
+            return NoPort(f"{source.cluster}: Service {policy.service}: {problem}; nothing is probed")
     if port is None:
-        return NoPort(f"{source.cluster}: no TCP port is published; give health.port, or the checks rest")
+        return NoPort(f"{source.cluster}: no TCP port is published, so nothing is probed; set health.port")
     return Check("tcp", port) if policy.mode == "off" else check_of(policy, port)
 
 
@@ -100,7 +100,7 @@ def judge(claim: Claim, watch: Watch, verdicts: Verdicts, *, remove: bool) -> Cl
     return replace(claim, wanted=unchecked.overlay(out), judged=judged)
 
 
-def cured(claim: Claim, good: Mapping[str, Endpoint], *, checked: bool) -> Claim:
+def without_verdicts(claim: Claim, good: Mapping[str, Endpoint], *, checked: bool) -> Claim:
     """Undo the conditions that earlier verdicts or policies wrote into the endpoints of an unknown claim.
 
     An unknown claim starts from the published endpoints, which may carry the conditions of a failed check. If the
@@ -111,7 +111,7 @@ def cured(claim: Claim, good: Mapping[str, Endpoint], *, checked: bool) -> Claim
         good: the last known good endpoints of the source, by address.
         checked: whether the addresses are checked now.
     """
-    made = {address: _cured(endpoint, good, checked=checked) for address, endpoint in claim.wanted.items()}
+    made = {address: _without_verdict(endpoint, good, checked=checked) for address, endpoint in claim.wanted.items()}
     return replace(claim, wanted=claim.wanted.overlay(made))
 
 
@@ -119,11 +119,11 @@ def _failed(endpoint: Endpoint) -> Endpoint:
     return replace(endpoint, conditions=FAILED_DRAINING if endpoint.conditions.terminating else FAILED)
 
 
-def _cured(endpoint: Endpoint, good: Mapping[str, Endpoint], *, checked: bool) -> Endpoint:
+def _without_verdict(endpoint: Endpoint, good: Mapping[str, Endpoint], *, checked: bool) -> Endpoint:
     stated = good.get(endpoint.address)
     if not checked and (endpoint.conditions.serving is not False or (stated is None and node_of(endpoint) is None)):
         return endpoint
-    conditions = stated.conditions if stated is not None else _CURED.get(endpoint.conditions, endpoint.conditions)
+    conditions = stated.conditions if stated is not None else _UNCHECKED.get(endpoint.conditions, endpoint.conditions)
     return endpoint if conditions == endpoint.conditions else replace(endpoint, conditions=conditions)
 
 
@@ -140,7 +140,7 @@ def panics(claims: Iterable[Claim], *, before: bool) -> bool:
         claims: the claims of all sources, after failover chose the active source.
         before: whether the target was in panic at the last decision.
     """
-    staying = [claim for claim in claims if not claim.yielding]
+    staying = [claim for claim in claims if not claim.leaving]
     judged = [(claim, claim.judged) for claim in staying if claim.judged is not None]
     out = [(claim, address) for claim, result in judged for address in (*result.failing, *result.pending)]
     if not out or any(ready(claim.wanted.values(), 1) for claim in staying):
@@ -155,18 +155,21 @@ def _published_ready(claim: Claim, address: str) -> bool:
     return endpoint is not None and endpoint.conditions.ready is True
 
 
-def believe(claims: Sequence[Claim], *, panic: bool) -> tuple[Claim, ...]:
-    """The claims as judged; in a panic, the claims as they were before the verdicts."""
-    believed = []
+def final_claims(claims: Sequence[Claim], *, panic: bool) -> tuple[Claim, ...]:
+    """The claims as judged; in a panic, the claims as they were before the verdicts.
+
+    Addresses that are not wanted because of their verdict become exempt from the guard.
+    """
+    final = []
     for claim in claims:
         judged = claim.judged
         if judged is not None:
-            if panic and not claim.yielding:
+            if panic and not claim.leaving:
                 claim = replace(claim, wanted=judged.unchecked)
             out = (*judged.failing, *judged.pending)
-            claim = claim.excusing(address for address in out if address not in claim.wanted)
-        believed.append(claim)
-    return tuple(believed)
+            claim = claim.with_exempt(address for address in out if address not in claim.wanted)
+        final.append(claim)
+    return tuple(final)
 
 
 def findings(claims: Iterable[Claim], *, panic: bool) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Stage 1 of a decision: the inputs of :func:`~hub.decide.target.desire` from the readings of a target's sources.
+"""Stage 1 of a decision: the inputs of :func:`~hub.decide.target.desired_endpoints`, from the readings of the sources.
 
 Three rules apply per target. A source that has been unknown since the start keeps the endpoints that this target
 published for it. An unknown source that failover has left loses its last known good endpoints. A cluster that is no
@@ -23,12 +23,12 @@ class SourceMemory(msgspec.Struct, frozen=True):
 
     Attributes:
         adopted: cluster -> its slices that were published when it was first seen unknown.
-        parked: cluster that is no longer a source -> when its removal grace began.
+        removed_since: cluster that is no longer a source -> when its removal grace began.
         given_up: clusters whose ``unreachable`` policy took effect and that have not been known since.
     """
 
     adopted: Mapping[str, tuple[Slice, ...]] = {}
-    parked: Mapping[str, float] = {}
+    removed_since: Mapping[str, float] = {}
     given_up: frozenset[str] = frozenset()
 
 
@@ -78,13 +78,13 @@ def inputs_of(
             unknown[name] = registry.broken_clusters.get(name, "frozen")
         elif view.unknown is not None:
             unknown[name] = view.unknown
-            view = stand_in(view, ours, adopted, left=target.strategy == "failover" and name != active)
+            view = view_of_unknown(view, ours, adopted, left=target.strategy == "failover" and name != active)
         if result.view.unknown is None or (cluster is not None and cluster.state == "standby"):
             adopted.pop(name, None)
         seen += result.findings
         if result.wake_at is not None:
             wakes.append(result.wake_at - snapshot.wall)
-        seconds = policy_stands(source, result.view, reading.unreachable_for, given_up)
+        seconds = unreachable_seconds(source, result.view, reading.unreachable_for, given_up)
         inputs.append(
             SourceInput(
                 source,
@@ -96,12 +96,12 @@ def inputs_of(
                 reading.node_ports,
             )
         )
-    parked, since, held = _parked(snapshot, today, ours, memory.parked, wakes)
+    removed, since, held = _removed_sources(snapshot, today, ours, memory.removed_since, wakes)
     return Inputs(
-        (*inputs, *parked),
+        (*inputs, *removed),
         unknown,
         tuple(wakes),
-        (*seen, *_wrong_clusters(snapshot.sources), *_leaving(parked, registry, held)),
+        (*seen, *_wrong_clusters(snapshot.sources), *_leaving(removed, registry, held)),
         SourceMemory(adopted, since, frozenset(given_up)),
     )
 
@@ -116,7 +116,7 @@ def _wrong_clusters(sources: Iterable[SourceReading]) -> Iterable[Finding]:
             yield Finding("SameCluster", f"{', '.join(reading.twins)} are one and the same cluster", reading.twins)
 
 
-def _parked(
+def _removed_sources(
     snapshot: TargetSnapshot,
     today: set[str],
     ours: Collection[Slice],
@@ -156,7 +156,9 @@ def _parked(
     return found, times, withheld
 
 
-def policy_stands(source: SourceSpec, view: SourceView, seconds: float | None, given_up: set[str]) -> float | None:
+def unreachable_seconds(
+    source: SourceSpec, view: SourceView, seconds: float | None, given_up: set[str]
+) -> float | None:
     """Seconds without a connection, at least ``unreachable.after`` once the policy has taken effect.
 
     A load balancer in front of a dead API server may first refuse connections and later answer 503, which counts as
@@ -174,7 +176,7 @@ def policy_stands(source: SourceSpec, view: SourceView, seconds: float | None, g
     return seconds
 
 
-def stand_in(
+def view_of_unknown(
     view: SourceView, ours: Iterable[Slice], adopted: dict[str, tuple[Slice, ...]], *, left: bool
 ) -> SourceView:
     """The view to use for an unknown source. Updates ``adopted``.
@@ -209,17 +211,19 @@ def _endpoints(slices: tuple[Slice, ...]) -> Mapping[str, Mapping[str, Endpoint]
 
 
 def _leaving(
-    parked: Iterable[SourceInput], registry: Registry, withheld: Mapping[str, RegistryHeld]
+    removed: Iterable[SourceInput], registry: Registry, withheld: Mapping[str, RegistryHeld]
 ) -> Iterable[Finding]:
     if withheld:
         yield next(iter(withheld.values())).finding
-    names = [source.spec.cluster for source in parked]
+    names = [source.spec.cluster for source in removed]
     leaving = [name for name in names if name not in registry.frozen_names and name not in withheld]
     if kept := tuple(name for name in leaving if _maybe_renamed(name, registry)):
-        message = f"{', '.join(kept)}: in no entry; stays until these are mended, as one may have been called so: "
-        yield Finding("MaybeRenamed", message + few(sorted(registry.broken_clusters), NAMED), kept)
+        broken = few(sorted(registry.broken_clusters), NAMED)
+        unlisted = ", ".join(kept)
+        message = f"{unlisted}: in no entry, but perhaps a former name in a broken one, so its endpoints stay: {broken}"
+        yield Finding("MaybeRenamed", message, kept)
     if gone := tuple(name for name in leaving if name not in kept):
-        message = f"{', '.join(gone)}: no source any more; what is published of it goes after the removal grace"
+        message = f"{', '.join(gone)}: no longer a source; its endpoints are removed after the removal grace"
         yield Finding("RemovalPending", message, gone)
 
 

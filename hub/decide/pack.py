@@ -99,7 +99,7 @@ def _in_place(group: EndpointGroup) -> list[Endpoints]:
 def _fill(group: EndpointGroup, contents: list[Endpoints], i: int, rest: Iterator[Endpoint], room: int) -> int:
     added = _take(rest, room)
     if added:
-        contents[i] = group.slices[i].content.becomes((*contents[i], *added))
+        contents[i] = group.slices[i].content.intern((*contents[i], *added))
     return len(added)
 
 

@@ -93,7 +93,7 @@ def plan(
             that are being deleted.
     """
     groups = tuple(groups)
-    frame = _Frame(service, identity, uids or {})
+    metadata = _Metadata(service, identity, uids or {})
     used = {*taken, *(slice_.slice.name for group in groups for slice_ in group.slices)}
     creates: list[Slice] = []
     updates: list[Slice] = []
@@ -101,21 +101,22 @@ def plan(
     unchanged = 0
     for whole in groups:
         record = (states or {}).get(whole.key, "")
-        labels = frame.labels(whole.key.cluster)
+        labels = metadata.labels(whole.key.cluster)
         before, parts = len(updates), split(whole)
         for group in parts:
             state = record
-            dirty = frame.misfits(group, labels, state)
+            dirty = metadata.misfits(group, labels, state)
             packed = pack(group, limit, dirty)
             for published, endpoints in packed.kept:
                 old = published.slice
-                as_before = bool(record) == (published is group.slices[0]) or not state
-                fits = old.name not in dirty if as_before else frame.fits(old, group, labels, record)
+                # misfits() assumes the record on the part's first slice, but pack() may have deleted that one.
+                as_assumed = bool(record) == (published is group.slices[0]) or not state
+                fits = old.name not in dirty if as_assumed else metadata.fits(old, group, labels, record)
                 if endpoints is None and fits:
                     unchanged += 1
                 else:
                     content = published.endpoints if endpoints is None else endpoints
-                    updates.append(frame.refresh(old, group, labels, record, content))
+                    updates.append(metadata.refresh(old, group, labels, record, content))
                 record = ""
             deletes.extend(slice_.slice for slice_ in packed.deleted)
             if packed.created:
@@ -123,14 +124,14 @@ def plan(
                 for endpoints in packed.created:
                     name = next(fresh)
                     used.add(name)
-                    creates.append(frame.new(name, group, labels, record, endpoints))
+                    creates.append(metadata.new(name, group, labels, record, endpoints))
                     record = ""
         if len(parts) > 1:
             updates[before:] = gaining_first(updates[before:], parts)
     return Plan(tuple(creates), tuple(updates), tuple(deletes), unchanged)
 
 
-class _Frame:
+class _Metadata:
     """Builds and checks the parts that the slices of one target have in common: labels, annotations and owner."""
 
     def __init__(self, service: Service, identity: Identity, uids: Mapping[str, str]) -> None:

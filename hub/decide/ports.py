@@ -85,12 +85,12 @@ def ports(
     return Ports(main, sets)
 
 
-def named(service: Service) -> bool:
+def has_named_port(service: Service) -> bool:
     """Whether a targetPort is a name, which only the source can resolve to a number."""
     return any(isinstance(port.target_port, str) for port in service.ports)
 
 
-def of_published(service: Service, published: PortTuple) -> PortTuple:
+def ports_of_published(service: Service, published: PortTuple) -> PortTuple:
     """The ports of an endpoint whose source does not state them now: a named port keeps its published number."""
     return _of_service(service, published, {(port.name, port.protocol) for port in published})
 
@@ -192,7 +192,7 @@ def _check(numbers: Iterable[Port], allowed: PortRanges | None) -> PortProblem |
     for port in numbers:
         number = port.port or 0
         if not 1 <= number <= 65535:
-            return PortProblem("PortNotAllowed", f"port {number} is no port")
+            return PortProblem("PortNotAllowed", f"port {number} is not a valid port")
         if allowed is not None and not any(low <= number <= high for low, high in allowed):
             return PortProblem(
                 "PortNotAllowed",

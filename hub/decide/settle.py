@@ -73,14 +73,14 @@ def settle(claims: Sequence[Claim], moves: Moves, disjoint: Disjoint, now: float
     for i, claim in enumerate(claims):
         families.setdefault(claim.key.family, []).append(i)
     settled = list(claims)
-    going: dict[tuple[str, str], Move] = {}
+    unfinished: dict[tuple[str, str], Move] = {}
     conflicts: list[str] = []
     wakes: list[float] = []
-    apart: dict[str, tuple[EndpointSet, ...]] = {}
+    still_disjoint: dict[str, tuple[EndpointSet, ...]] = {}
     for family, members in families.items():
         if len(members) < 2:
             continue
-        contested, apart[family] = _contested([claims[i] for i in members], disjoint.get(family, ()))
+        contested, still_disjoint[family] = _contested([claims[i] for i in members], disjoint.get(family, ()))
         if not contested:
             continue
         settlement = _Settlement([claims[i] for i in members], moves, now)
@@ -88,10 +88,10 @@ def settle(claims: Sequence[Claim], moves: Moves, disjoint: Disjoint, now: float
             settlement.place(address)
         for i, claim in zip(members, settlement.settled(), strict=True):
             settled[i] = claim
-        going.update(settlement.going)
+        unfinished.update(settlement.unfinished)
         conflicts.extend(settlement.conflicts)
         wakes.extend(settlement.wakes)
-    return Settled(tuple(settled), going, tuple(conflicts), tuple(wakes), apart)
+    return Settled(tuple(settled), unfinished, tuple(conflicts), tuple(wakes), still_disjoint)
 
 
 class _Settlement:
@@ -103,7 +103,7 @@ class _Settlement:
         self._now = now
         self._changes: list[dict[str, Endpoint | None]] = [{} for _ in claims]
         self._exempt: list[set[str]] = [set() for _ in claims]
-        self.going: dict[tuple[str, str], Move] = {}
+        self.unfinished: dict[tuple[str, str], Move] = {}
         self.conflicts: list[str] = []
         self.wakes: list[float] = []
 
@@ -113,7 +113,7 @@ class _Settlement:
             replace(
                 claim,
                 wanted=claim.wanted if claim.role == "untouched" else claim.wanted.overlay(changes),
-                exempt=claim.excusing(exempt).exempt,
+                exempt=claim.with_exempt(exempt).exempt,
             )
             for claim, changes, exempt in zip(self._claims, self._changes, self._exempt, strict=True)
         ]
@@ -121,7 +121,7 @@ class _Settlement:
     def place(self, address: str) -> None:
         """Give an address to its owner, and remove it from the other sources once it has moved."""
         claims = self._claims
-        claimants = [i for i, claim in enumerate(claims) if not claim.yielding and address in claim.wanted]
+        claimants = [i for i, claim in enumerate(claims) if not claim.leaving and address in claim.wanted]
         publishers = [i for i, claim in enumerate(claims) if address in claim.current]
         if len(claimants) > 1:
             self.conflicts.append(address)
@@ -135,7 +135,7 @@ class _Settlement:
             over = self._moved(claims[owner], address)
             for i in leaving:
                 self._exempt[i].add(address)
-                self._changes[i][address] = None if over else _alike(claims[i].current[address], endpoint)
+                self._changes[i][address] = None if over else _with_conditions_of(claims[i].current[address], endpoint)
 
     def _moved(self, owner: Claim, address: str) -> bool:
         """Whether the owner has published the address for long enough to remove it from the other sources."""
@@ -145,7 +145,7 @@ class _Settlement:
         move = self._moves.get(key)
         if move is None or move.owner != owner.key.cluster:
             move = Move(owner.key.cluster, self._now)
-        self.going[key] = move
+        self.unfinished[key] = move
         if self._now >= move.since + SETTLE:
             return True
         self.wakes.append(move.since + SETTLE)
@@ -158,17 +158,17 @@ def _contested(claims: Sequence[Claim], disjoint: tuple[EndpointSet, ...]) -> tu
     Returns:
         The contested addresses, and the claims' wanted endpoints if these are disjoint (else an empty tuple).
     """
-    claiming = [claim for claim in claims if not claim.yielding]
+    claiming = [claim for claim in claims if not claim.leaving]
     wanted = tuple([claim.wanted for claim in claiming])
     contested = _shared(wanted, disjoint)
-    apart = () if contested else wanted
+    still_disjoint = () if contested else wanted
     for claim in claims:
-        letting_go = claim.current if claim.yielding else claim.difference.removed
+        letting_go = claim.current if claim.leaving else claim.difference.removed
         if letting_go:
             for rival in claiming:
                 if rival is not claim:
                     contested.update(letting_go.keys() & rival.wanted.keys())
-    return contested, apart
+    return contested, still_disjoint
 
 
 def _shared(sets: tuple[EndpointSet, ...], disjoint: tuple[EndpointSet, ...]) -> set[str]:
@@ -203,10 +203,10 @@ def _best(claims: Sequence[Claim], owner: int, claimants: Sequence[int], address
     if endpoint.conditions.ready or claims[owner].role == "untouched":
         return endpoint
     ready = (claims[i].wanted[address] for i in claimants)
-    return next((_alike(endpoint, claimed) for claimed in ready if claimed.conditions.ready), endpoint)
+    return next((_with_conditions_of(endpoint, claimed) for claimed in ready if claimed.conditions.ready), endpoint)
 
 
-def _alike(endpoint: Endpoint, model: Endpoint) -> Endpoint:
+def _with_conditions_of(endpoint: Endpoint, model: Endpoint) -> Endpoint:
     if endpoint.conditions == model.conditions:
         return endpoint
     return replace(endpoint, conditions=model.conditions)

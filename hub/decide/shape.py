@@ -31,7 +31,7 @@ def shape(service: Service, claims: Sequence[Claim]) -> tuple[Claim, ...]:
         return tuple(claims)
     shared = _shared_hostnames(claims) if service.headless else frozenset()
     return tuple(
-        _shaped(service, claim, shared) if claim.known and claim.role == "claims" else claim for claim in claims
+        _shaped(service, claim, shared) if claim.known and claim.role == "normal" else claim for claim in claims
     )
 
 
@@ -54,7 +54,7 @@ def _shared_hostnames(claims: Sequence[Claim]) -> frozenset[str]:
     holders: dict[str, tuple[str, str]] = {}
     shared: set[str] = set()
     for claim in claims:
-        if claim.yielding or (claim.view is not None and claim.view.copied):
+        if claim.leaving or (claim.view is not None and claim.view.copied):
             continue
         for address, endpoint in claim.wanted.items():
             hostname = _hostname(claim, endpoint) or endpoint.hostname

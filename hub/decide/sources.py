@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hub.decide.checks import Verdict, Verdicts, Watch
 from hub.decide.claims import Claim, node_of
 from hub.decide.endpoints import EMPTY, NOTHING_PUBLISHED, EndpointSet, GroupKey, Published
-from hub.decide.health import NoPort, check_for, cured, judge, passing
+from hub.decide.health import NoPort, check_for, judge, passing, without_verdicts
 from hub.decide.ports import NO_READINGS, PortProblem, PortReading, Ports, ports
 from hub.model import DRAINING, Endpoint, Finding, Port, Service, SourceView
 from hub.registry.spec import ClusterState, NodePortRef, SourceSpec, TargetSpec
@@ -43,7 +43,7 @@ class SourceInput(msgspec.Struct, frozen=True):
     node_ports: Mapping[NodePortRef, PortReading] = msgspec.field(default_factory=lambda: NO_READINGS)
 
 
-class Asking(msgspec.Struct, frozen=True):
+class SharedInput(msgspec.Struct, frozen=True):
     """The inputs that all sources of a target share.
 
     Attributes:
@@ -75,7 +75,7 @@ class SourceClaims(msgspec.Struct, frozen=True):
     unreachable_in: float | None = None
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class CachedClaims(msgspec.Struct, frozen=True):
     """The claims of a source with all their inputs: as long as the inputs are equal, the claims are reused."""
 
     source: SourceInput
@@ -87,30 +87,30 @@ class Claimed(msgspec.Struct, frozen=True):
     outcome: SourceClaims
 
 
-def claims_of(source: SourceInput, asking: Asking, verdicts: Verdicts, last: Claimed | None) -> Claimed:
+def claims_of(source: SourceInput, shared: SharedInput, verdicts: Verdicts, last: CachedClaims | None) -> CachedClaims:
     """The claims of a source.
 
     Args:
         source: the source.
-        asking: the inputs that all sources share.
+        shared: the inputs that all sources share.
         verdicts: of health checks.
         last: the result of the last decision; returned unchanged if no input changed.
     """
     cluster = source.spec.cluster
-    published = tuple((key, group) for key, group in sorted(asking.published.items()) if key.cluster == cluster)
+    published = tuple((key, group) for key, group in sorted(shared.published.items()) if key.cluster == cluster)
     if (
         last is not None
         and last.published == published
         and last.source == source
-        and last.target == asking.target
-        and last.service == asking.service
-        and last.refused == asking.refused
+        and last.target == shared.target
+        and last.service == shared.service
+        and last.refused == shared.refused
         and last.verdicts == verdicts_used(last.outcome.watches, verdicts)
     ):
         return last
-    made = _Source(source, asking, verdicts, dict(published)).outcome()
+    made = _Source(source, shared, verdicts, dict(published)).outcome()
     seen = verdicts_used(made.watches, verdicts)
-    return Claimed(source, asking.target, asking.service, published, asking.refused, seen, made)
+    return CachedClaims(source, shared.target, shared.service, published, shared.refused, seen, made)
 
 
 def verdicts_used(watches: tuple[Watch, ...], verdicts: Verdicts) -> tuple[Mapping[str, Verdict] | None, ...]:
@@ -135,13 +135,13 @@ class _Source:
     """One source of one target."""
 
     def __init__(
-        self, source: SourceInput, asking: Asking, verdicts: Verdicts, published: Mapping[GroupKey, Published]
+        self, source: SourceInput, shared: SharedInput, verdicts: Verdicts, published: Mapping[GroupKey, Published]
     ) -> None:
         self._source = source
         self._view = source.view
-        self._target = asking.target
-        self._service = asking.service
-        self._refused = asking.refused
+        self._target = shared.target
+        self._service = shared.service
+        self._refused = shared.refused
         self._published = published
         self._verdicts = verdicts
         self._watches: list[Watch] = []
@@ -232,7 +232,7 @@ class _Source:
         source = self._source
         checked = source.spec.health.mode != "off"
         stated = EMPTY if self._view.adopted else self._view.endpoints.get(claim.key.family, EMPTY)
-        claim = cured(claim, stated, checked=checked)
+        claim = without_verdicts(claim, stated, checked=checked)
         watch = self._watch(claim)
         if watch is not None and checked:
             claim = self._judge(claim, watch)
@@ -247,8 +247,10 @@ class _Source:
         remove = policy.policy == "remove" and self._target.policy == "sync" and self._target.strategy == "merge"
         judged = claim.judged
         if judged is not None:
-            judged = replace(judged, unchecked=_given_up(judged.unchecked, answering, remove=remove))
-        return replace(claim, wanted=_given_up(claim.wanted, answering, remove=remove), judged=judged, exempt=None)
+            judged = replace(judged, unchecked=_remove_or_drain(judged.unchecked, answering, remove=remove))
+        return replace(
+            claim, wanted=_remove_or_drain(claim.wanted, answering, remove=remove), judged=judged, exempt=None
+        )
 
     # --- verdicts -------------------------------------------------------------------------------------
 
@@ -271,7 +273,7 @@ class _Source:
         return judge(claim, watch, self._verdicts, remove=remove)
 
 
-def _given_up(wanted: EndpointSet, answering: frozenset[str], *, remove: bool) -> EndpointSet:
+def _remove_or_drain(wanted: EndpointSet, answering: frozenset[str], *, remove: bool) -> EndpointSet:
     """Remove or drain the endpoints of an unreachable source, except those that answer probes."""
     out = {address: endpoint for address, endpoint in wanted.items() if address not in answering}
     if remove:

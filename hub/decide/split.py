@@ -62,7 +62,7 @@ def _part(
     )
 
 
-def exchange(one: Slice, other: Slice) -> bool:
+def may_exchange(one: Slice, other: Slice) -> bool:
     """Whether an address may move between two slices: they belong to one group and have different ports."""
     return one.cluster == other.cluster and one.address_type == other.address_type and one.ports != other.ports
 

@@ -14,22 +14,22 @@ import msgspec
 from msgspec.structs import replace
 
 from hub.decide.checks import NO_VERDICTS, Verdicts, Watch
-from hub.decide.claims import Claim, filtered, standing, step_aside
+from hub.decide.claims import Claim, deactivate, filtered, standing
 from hub.decide.endpoints import EMPTY, EndpointGroup, GroupKey, Published, published_groups
 from hub.decide.failover import FailoverMemory, choose
-from hub.decide.health import believe, findings, panics
-from hub.decide.ports import named, of_published
+from hub.decide.health import final_claims, findings, panics
+from hub.decide.ports import has_named_port, ports_of_published
 from hub.decide.settle import Disjoint, Moves, settle
 from hub.decide.shape import shape
-from hub.decide.sources import Asking, Claimed, SourceInput, claims_of, dropped
+from hub.decide.sources import CachedClaims, SharedInput, SourceInput, claims_of, dropped
 from hub.model import Finding, Port, Service, Slice
 from hub.registry.spec import TargetSpec
 
 EMPTY_SETS: Final[Mapping[str, tuple[Port, ...]]] = {}
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """All inputs of :func:`desire`, except its memory.
+class TargetInput(msgspec.Struct, frozen=True):
+    """All inputs of :func:`desired_endpoints`, except its memory.
 
     Attributes:
         target: the registry entry.
@@ -51,8 +51,8 @@ class Wish(msgspec.Struct, frozen=True):
     verdicts: Verdicts = NO_VERDICTS
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """Intermediate results of the last decision. They save work if nothing changed, and do not affect the result.
+class TargetCache(msgspec.Struct, frozen=True):
+    """Intermediate results of the last decision. They only save work, and do not affect the result.
 
     Attributes:
         published: the published groups.
@@ -61,26 +61,26 @@ class Seen(msgspec.Struct, frozen=True):
     """
 
     published: Mapping[GroupKey, Published] = {}
-    claimed: Mapping[str, Claimed] = {}
+    claimed: Mapping[str, CachedClaims] = {}
     disjoint: Disjoint = {}
 
 
-class WishMemory(msgspec.Struct, frozen=True):
+class DesiredMemory(msgspec.Struct, frozen=True):
     """The state of a target's desired endpoints between two decisions; empty after a restart.
 
     Attributes:
         moves: unfinished moves of addresses from one source to another.
         failover: the active source and the timers of strategy failover.
         panic: whether the target was in panic at the last decision, so that verdicts were ignored.
-        seen: intermediate results, which only save work.
+        cache: intermediate results, which only save work.
     """
 
     moves: Moves = {}
     failover: FailoverMemory = FailoverMemory()
     panic: bool = False
-    seen: Seen = Seen()
+    cache: TargetCache = TargetCache()
 
-    def same(self, other: WishMemory) -> bool:
+    def same(self, other: DesiredMemory) -> bool:
         """Whether two memories lead to the same decisions."""
         return (self.moves, self.failover, self.panic) == (other.moves, other.failover, other.panic)
 
@@ -102,7 +102,7 @@ class Desired(msgspec.Struct, frozen=True):
     groups: tuple[EndpointGroup, ...]
     untouched: tuple[Slice, ...]
     findings: tuple[Finding, ...]
-    memory: WishMemory
+    memory: DesiredMemory
     wake_at: float | None = None
     watches: tuple[Watch, ...] = ()
 
@@ -139,31 +139,31 @@ def unfit(service: Service | None) -> Refused | Waiting | None:
     return None
 
 
-def desire(wish: Wish, memory: WishMemory) -> Desired | Refused | Waiting:
+def desired_endpoints(inputs: TargetInput, memory: DesiredMemory) -> Desired | Refused | Waiting:
     """Decide what one target should publish.
 
     Args:
-        wish: all inputs of the decision.
+        inputs: all inputs of the decision.
         memory: from the last decision.
     """
-    target, service, now = wish.target, wish.service, wish.now
+    target, service, now = inputs.target, inputs.service, inputs.now
     problem = unfit(service)
     if service is None or problem is not None:
         return problem or MISSING
-    published = published_groups(wish.observed, _renames(wish.sources), memory.seen.published)
+    published = published_groups(inputs.observed, _renames(inputs.sources), memory.cache.published)
     found: list[Finding] = []
     wakes: list[float] = []
 
     # 1. Collect the claims of the sources, and drop what is published for clusters that are no longer sources.
-    asking = Asking(target, service, published, wish.refused)
-    claimed: dict[str, Claimed] = {}
-    for source in wish.sources:
+    shared = SharedInput(target, service, published, inputs.refused)
+    claimed: dict[str, CachedClaims] = {}
+    for source in inputs.sources:
         cluster = source.spec.cluster
         if cluster in claimed:
             message = f"{cluster} is a source twice; only the first counts"
             found.append(Finding("DuplicateSource", message, (cluster,)))
             continue
-        claimed[cluster] = claims_of(source, asking, wish.verdicts, memory.seen.claimed.get(cluster))
+        claimed[cluster] = claims_of(source, shared, inputs.verdicts, memory.cache.claimed.get(cluster))
         found += claimed[cluster].outcome.findings
         if (seconds := claimed[cluster].outcome.unreachable_in) is not None:
             wakes.append(now + seconds)
@@ -178,23 +178,23 @@ def desire(wish: Wish, memory: WishMemory) -> Desired | Refused | Waiting:
     # 3. Choose the active source.
     failover = memory.failover
     if target.strategy == "failover":
-        candidates = [source.spec.cluster for source in wish.sources if source.state != "standby"]
+        candidates = [source.spec.cluster for source in inputs.sources if source.state != "standby"]
         claims, failover = _fail_over(target, candidates, claims, failover, now, found, wakes)
 
-    # 4. Believe the verdicts of health checks, or ignore them in a panic.
+    # 4. Apply the verdicts of health checks, or ignore them in a panic.
     panic = bool(watches) and panics(claims, before=memory.panic)
     if watches:
-        claims = believe(claims, panic=panic)
+        claims = final_claims(claims, panic=panic)
         if panic:
             claims = shape(service, claims)
         found += findings(claims, panic=panic)
 
     # 5. Choose the owner of each address.
-    settled = settle(claims, memory.moves, memory.seen.disjoint, now)
+    settled = settle(claims, memory.moves, memory.cache.disjoint, now)
     claims = settled.claims
     found += settled.findings
     wakes += settled.wakes
-    found += _families(wish.sources, service)
+    found += _families(inputs.sources, service)
     found += _local(service, claims)
 
     # 6. Compare with the published endpoints.
@@ -205,7 +205,7 @@ def desire(wish: Wish, memory: WishMemory) -> Desired | Refused | Waiting:
             slice_.slice for claim in claims if claim.role == "untouched" for slice_ in claim.published.slices
         ),
         findings=tuple(found),
-        memory=WishMemory(settled.moves, failover, panic, Seen(published, claimed, settled.disjoint)),
+        memory=DesiredMemory(settled.moves, failover, panic, TargetCache(published, claimed, settled.disjoint)),
         wake_at=min(wakes, default=None),
         watches=watches,
     )
@@ -226,10 +226,10 @@ def _fail_over(
     found: list[Finding],
     wakes: list[float],
 ) -> tuple[tuple[Claim, ...], FailoverMemory]:
-    """Choose the active source and make the claims of all other sources step aside. Adds to ``found`` and ``wakes``."""
+    """Choose the active source and deactivate the claims of all other sources. Adds to ``found`` and ``wakes``."""
     claims_by_cluster: dict[str, list[Claim]] = {cluster: [] for cluster in candidates}
     for claim in claims:
-        if not claim.yielding and claim.key.cluster in claims_by_cluster:
+        if not claim.leaving and claim.key.cluster in claims_by_cluster:
             claims_by_cluster[claim.key.cluster].append(claim)
     policy = target.failover
     standings = [
@@ -241,8 +241,8 @@ def _fail_over(
         wakes.append(choice.wake_at)
     settled = []
     for claim in claims:
-        if not claim.yielding and claim.key.cluster in claims_by_cluster and claim.key.cluster != choice.active:
-            claim = step_aside(claim, healthy=choice.healthy, remove=choice.remove_others)
+        if not claim.leaving and claim.key.cluster in claims_by_cluster and claim.key.cluster != choice.active:
+            claim = deactivate(claim, healthy=choice.healthy, remove=choice.remove_others)
         elif claim.role == "dropped" and choice.memory.waiting_since is not None:
             # No source is active yet: keep the endpoints of dropped sources, as they are the only ones.
             claim = replace(claim, wanted=claim.current)
@@ -277,7 +277,7 @@ def _port_sets(claim: Claim, target: TargetSpec, service: Service) -> Mapping[st
     A published address that the source does not offer now, because the source is unknown or the guard may withhold the
     removal, keeps its published ports: only the source can resolve the name of a port.
     """
-    if target.ports is not None or not named(service):
+    if target.ports is not None or not has_named_port(service):
         return EMPTY_SETS
     numbers, sets = claim.ports.ports, claim.ports.sets
     others = [slice_ for slice_ in claim.published.slices if slice_.slice.ports != numbers]
@@ -287,7 +287,7 @@ def _port_sets(claim: Claim, target: TargetSpec, service: Service) -> Mapping[st
     stated = view.endpoints.get(claim.key.family, EMPTY) if view is not None else EMPTY
     found = {address: own for address, own in sets.items() if address in claim.wanted}
     for slice_ in others:
-        own = of_published(service, slice_.slice.ports)
+        own = ports_of_published(service, slice_.slice.ports)
         if own != numbers:
             found.update({address: own for address in slice_.addresses if address not in stated})
     return found
@@ -307,7 +307,7 @@ def _local(service: Service, claims: Iterable[Claim]) -> Iterator[Finding]:
         yield Finding(
             "LocalTrafficPolicy",
             f"{' and '.join(policies)} of the Service is Local: kube-proxy sends nothing to the {nowhere} of "
-            f"{len(nodes)} endpoints that are on no node of the hub cluster; Cluster is what is needed",
+            f"{len(nodes)} endpoints that are on no node of the hub cluster; set it to Cluster",
             policies,
         )
 

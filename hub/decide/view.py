@@ -45,8 +45,10 @@ FAMILIES: Final = ("IPv4", "IPv6")
 LISTED: Final = 20
 """Maximum number of objects in one finding; more would not fit into an Event."""
 
-KEPT_IN_GRACE: Final = "not Ready: stays where it is published until nodes.notReadyGrace is over, is not added"
-KEPT_DISRUPTED: Final = "not Ready, as too many are: stays where it is published, is not added"
+KEPT_IN_GRACE: Final = (
+    "not Ready: its published endpoints stay until nodes.notReadyGrace is over, new ones are not added"
+)
+KEPT_DISRUPTED: Final = "not Ready, like too many nodes: its published endpoints stay, new ones are not added"
 
 _MISSING: Final = Unknown("not resolved yet")
 _NO_ADDRESS: Final = Unknown("found, but without an address")
@@ -102,9 +104,9 @@ class _Judged(msgspec.Struct, frozen=True, gc=False):
         endpoints: the node's endpoints, at most one per family.
         counted: whether the node is eligible apart from readiness.
         not_ready: whether the Ready condition is not True.
-        left: whether the node is excluded only because it is not Ready.
-        until: Unix time at which the grace period ends or ended; None if the node is Ready, has no valid timestamp, or
-            is excluded for another reason.
+        only_unready: whether the node is excluded only because it is not Ready.
+        grace_end: Unix time at which the grace period ends or ended; None if the node is Ready, has no valid timestamp,
+            or is excluded for another reason.
         unknown: whether the node's address is not known.
         reason, message, rejected: as in :class:`NodeReport`.
     """
@@ -113,8 +115,8 @@ class _Judged(msgspec.Struct, frozen=True, gc=False):
     endpoints: tuple[Endpoint, ...] = ()
     counted: bool = False
     not_ready: bool = False
-    left: bool = False
-    until: float | None = None
+    only_unready: bool = False
+    grace_end: float | None = None
     unknown: bool = False
     reason: str = ""
     message: str = ""
@@ -143,11 +145,12 @@ class ViewBuilder:
         self._nodes: dict[str, Node] = {}
         self._resolutions: dict[str, Resolution] = {}
         self._judged: dict[str, _Judged] = {}
-        self._until: dict[str, float] = {}
+        self._grace_ends: dict[str, float] = {}
         """Node that is not Ready -> end of its grace period, which may be in the past."""
-        self._left: set[str] = set()
+        self._only_unready: set[str] = set()
         self._unknown: set[str] = set()
-        self._rejecting: set[str] = set()
+        self._with_rejected: set[str] = set()
+        """Nodes with a rejected address."""
         self._counted = 0
         self._not_ready = 0
         self.disrupted = False
@@ -184,7 +187,7 @@ class ViewBuilder:
         self._patch(contested)
         reported = touched | {name for address in contested for name in self._claims.get(address, ())}
         if flipped:
-            reported |= self._left
+            reported |= self._only_unready
         self._result = self._assemble(reported, removed, named=named or self._result is None, now=now_wall)
         return self._result
 
@@ -203,10 +206,10 @@ class ViewBuilder:
     def _due(self, now: float) -> list[str]:
         """Nodes whose grace period ended since the last call, or runs again because the clock was set back."""
         last, self._last_now = self._last_now, now
-        if not self._until or now == last:
+        if not self._grace_ends or now == last:
             return []
         low, high = min(last, now), max(last, now)
-        return [name for name, until in self._until.items() if low < until <= high and name in self._nodes]
+        return [name for name, end in self._grace_ends.items() if low < end <= high and name in self._nodes]
 
     # --- one node ----------------------------------------------------------------------------
 
@@ -214,9 +217,9 @@ class ViewBuilder:
         judged = self._judged.pop(name)
         self._counted -= judged.counted
         self._not_ready -= judged.counted and judged.not_ready
-        self._until.pop(name, None)
-        self._left.discard(name)
-        self._rejecting.discard(name)
+        self._grace_ends.pop(name, None)
+        self._only_unready.discard(name)
+        self._with_rejected.discard(name)
 
     def _judge(self, name: str, now: float) -> None:
         old = self._judged.get(name)
@@ -226,28 +229,28 @@ class ViewBuilder:
         self._judged[name] = new
         self._counted += new.counted
         self._not_ready += new.counted and new.not_ready
-        if new.until is not None:
-            self._until[name] = new.until
-        if new.left:
-            self._left.add(name)
+        if new.grace_end is not None:
+            self._grace_ends[name] = new.grace_end
+        if new.only_unready:
+            self._only_unready.add(name)
         if new.rejected:
-            self._rejecting.add(name)
+            self._with_rejected.add(name)
 
     def _judgement(self, node: Node, now: float, old: tuple[Endpoint, ...]) -> _Judged:
         not_ready = node.ready != "True"
         since = _seconds(node.ready_since) if not_ready else None
-        until = None if since is None else since + self._policy.not_ready_grace
+        grace_end = None if since is None else since + self._policy.not_ready_grace
         not_ready_for: float | None = None
         if not_ready:
             # Without a valid timestamp, the node is kept. With a timestamp in the future, the grace starts then.
-            over = until is not None and now >= until
+            over = grace_end is not None and now >= grace_end
             not_ready_for = self._policy.not_ready_grace if over else 0.0
         verdict = eligibility(node, self._policy, not_ready_for)
-        left = isinstance(verdict, Excluded) and verdict.reason == NOT_READY
-        if isinstance(verdict, Excluded) and not left:
+        only_unready = isinstance(verdict, Excluded) and verdict.reason == NOT_READY
+        if isinstance(verdict, Excluded) and not only_unready:
             return _Judged(node, not_ready=not_ready, reason=verdict.reason, message=verdict.message)
-        standing = eligibility(node, self._policy, None) if left else verdict
-        conditions = standing.conditions if isinstance(standing, Eligible) else PUBLISHED
+        apart_from_readiness = eligibility(node, self._policy, None) if only_unready else verdict
+        conditions = apart_from_readiness.conditions if isinstance(apart_from_readiness, Eligible) else PUBLISHED
         endpoints, reason, message, rejected = self._resolved(node, conditions)
         if isinstance(verdict, Excluded):
             reason, message = verdict.reason, verdict.message
@@ -256,8 +259,8 @@ class ViewBuilder:
             endpoints=tuple(_shared(endpoint, old) for endpoint in endpoints),
             counted=True,
             not_ready=not_ready,
-            left=left,
-            until=until,
+            only_unready=only_unready,
+            grace_end=grace_end,
             unknown=isinstance(self._answer(node.name), Unknown),
             reason=reason,
             message=message,
@@ -328,17 +331,17 @@ class ViewBuilder:
         was, self.disrupted = self.disrupted, disrupted
         if was != disrupted:
             # The nodes that are excluded only for not being Ready come back or leave: all their claims change.
-            others = {name: self._judged[name] for name in self._left - touched}
+            others = {name: self._judged[name] for name in self._only_unready - touched}
             before, touched = {**before, **others}, touched | others.keys()
         leaving: dict[str, set[str]] = {}
         entering: dict[str, list[str]] = {}
         for name, judged in before.items():
             self._unknown.discard(name)
-            for endpoint in judged.endpoints if was or not judged.left else ():
+            for endpoint in judged.endpoints if was or not judged.only_unready else ():
                 leaving.setdefault(endpoint.address, set()).add(name)
         for name in touched:
             judged = self._judged[name]
-            if judged.left and not disrupted:
+            if judged.only_unready and not disrupted:
                 continue
             if judged.unknown:
                 self._unknown.add(name)
@@ -411,12 +414,12 @@ class ViewBuilder:
             if (judged := self._judged.get(name)) is not None:
                 reports[name] = self._report(judged)
         rejected = tuple(
-            (name, text, why) for name in sorted(self._rejecting) for text, why in self._judged[name].rejected
+            (name, text, why) for name in sorted(self._with_rejected) for text, why in self._judged[name].rejected
         )
         return ViewResult(
             view=self._view(None if last is None else last.view, named=named),
             reports=reports,
-            wake_at=min((until for until in self._until.values() if until > now), default=None),
+            wake_at=min((end for end in self._grace_ends.values() if end > now), default=None),
             rejected=rejected,
             findings=self._findings(rejected),
         )
@@ -447,14 +450,14 @@ class ViewBuilder:
     def _report(self, judged: _Judged) -> NodeReport:
         name = judged.node.name
         reason, message = judged.reason, judged.message
-        kept = judged.left and self.disrupted
+        kept = judged.only_unready and self.disrupted
         if kept:
             # Readiness does not count during a disruption, but an unknown address does.
             reason, message = ("unknown", "address not known") if judged.unknown else ("", KEPT_DISRUPTED)
-        elif judged.not_ready and not judged.left and not reason:
+        elif judged.not_ready and not judged.only_unready and not reason:
             message = KEPT_IN_GRACE
         addresses: list[str] = []
-        if not judged.left or kept:
+        if not judged.only_unready or kept:
             for endpoint in judged.endpoints:
                 address = endpoint.addresses[0]
                 holder = self._claims[address][0]
@@ -462,7 +465,7 @@ class ViewBuilder:
                     addresses.append(address)
                 else:
                     reason, message = "conflict", f"{address} is published for node {holder}"
-        eligible = judged.counted and (not judged.left or kept)
+        eligible = judged.counted and (not judged.only_unready or kept)
         return NodeReport(name, eligible, reason, message, tuple(addresses), judged.rejected)
 
     def _findings(self, rejected: tuple[tuple[str, str, str], ...]) -> tuple[Finding, ...]:
@@ -477,7 +480,7 @@ class ViewBuilder:
                 Finding(
                     "ClusterDisrupted",
                     f"{self._cluster}: {self._not_ready} of {self._counted} nodes are not Ready; "
-                    "none leaves for that until fewer are",
+                    "none is removed for that until fewer are",
                 )
             )
         if rejected:

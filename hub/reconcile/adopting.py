@@ -62,7 +62,7 @@ class Adopting:
         self._stores: dict[tuple[str, str], SliceStore] = {}
         """Stores by selector and namespace."""
         self._observer = Follower("slices to be adopted", SLICES.rule)
-        self._told: dict[TargetKey, tuple[str, ...]] = {}
+        self._logged: dict[TargetKey, tuple[str, ...]] = {}
         """Reasons of the findings that the last pass logged or repeated, by target."""
 
     # --- observing ---------------------------------------------------------------------------------
@@ -75,8 +75,8 @@ class Adopting:
             places = product(selectors, self._namespaces)
             self._stores = {place: self._stores.get(place) or SliceStore(self._on_change) for place in places}
             self._changed.set()
-        for key in self._told.keys() - registry.targets.keys():
-            del self._told[key]
+        for key in self._logged.keys() - registry.targets.keys():
+            del self._logged[key]
 
     @property
     def synced(self) -> bool:
@@ -119,17 +119,17 @@ class Adopting:
             return None
         return tuple(slice_ for store in self._stores.values() for slice_ in store.of(key).values())
 
-    # --- telling --------------------------------------------------------------------------------------
+    # --- logging --------------------------------------------------------------------------------------
 
-    def tell(self, key: TargetKey, findings: Iterable[Finding]) -> None:
+    def log_obstacles(self, key: TargetKey, findings: Iterable[Finding]) -> None:
         """Log what prevents an adoption, unless the last findings of the target had the same reason."""
         reasons = {finding.reason: finding.message for finding in findings if finding.reason in REASONS}
         for reason, message in reasons.items():
-            if reason not in self._told.get(key, ()):
+            if reason not in self._logged.get(key, ()):
                 log.warning("%s: %s: %s", key, reason, message)
-        self._told[key] = tuple(reasons)
+        self._logged[key] = tuple(reasons)
 
-    def wrote(self, target: TargetSpec, done: Iterable[tuple[str, Slice]]) -> tuple[str, ...]:
+    def log_deleted(self, target: TargetSpec, done: Iterable[tuple[str, Slice]]) -> tuple[str, ...]:
         """Log which of their slices a pass deleted; return the UIDs of these slices.
 
         Args:

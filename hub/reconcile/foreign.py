@@ -82,16 +82,16 @@ class ForeignSlices:
         self._publishes = publishes
         self._report = report
         self._adopted = adopted
-        self._looked: dict[TargetKey, float] = {}
+        self._checked_at: dict[TargetKey, float] = {}
 
     async def run(self) -> None:
         """Check targets until cancelled."""
         while True:
             due = self._due()
             for key in filter(self._publishes, due):  # again: another replica may have taken over a target meanwhile
-                self._looked[key] = self._clock.now()
+                self._checked_at[key] = self._clock.now()
                 try:
-                    self._report(key, await self._look(key))
+                    self._report(key, await self._check(key))
                 except (HubError, *UNDECODABLE) as error:
                     log.debug("%s: foreign slices: %s", key, error)
                 await self._clock.sleep(PACE)
@@ -101,11 +101,11 @@ class ForeignSlices:
     def _due(self) -> list[TargetKey]:
         """Up to AT_ONCE targets whose last check is PERIOD seconds ago; those never checked come first."""
         targets, long_ago = set(filter(self._publishes, self._targets())), self._clock.now() - PERIOD
-        self._looked = {key: at for key, at in self._looked.items() if key in targets}
-        due = ((at, key) for key in targets if (at := self._looked.get(key, float("-inf"))) <= long_ago)
+        self._checked_at = {key: at for key, at in self._checked_at.items() if key in targets}
+        due = ((at, key) for key in targets if (at := self._checked_at.get(key, float("-inf"))) <= long_ago)
         return [key for _, key in nsmallest(AT_ONCE, due)]
 
-    async def _look(self, key: TargetKey) -> tuple[Finding, ...]:
+    async def _check(self, key: TargetKey) -> tuple[Finding, ...]:
         selector = f"{LABEL_SERVICE_NAME}={key.name},{LABEL_OWNER} notin ({','.join(self._owners())})"
         if managed_by := self._adopted(key):
             copier = managed_by == ENDPOINT_COPIER
@@ -117,5 +117,5 @@ class ForeignSlices:
             return ()
         names = tuple(sorted(item.metadata.name for item in found))
         makers = sorted({(item.metadata.labels or {}).get(LABEL_MANAGED_BY, "an unnamed controller") for item in found})
-        message = f"{len(names)} slices of others are published for this Service too, managed by {', '.join(makers)}"
+        message = f"{len(names)} slices of other controllers are published for this Service too: {', '.join(makers)}"
         return (Finding("ForeignEndpoints", message, names[:LISTED]),)

@@ -35,7 +35,7 @@ class Latency:
         if since is not None:
             self._carried.setdefault(key, since)
 
-    def nothing(self, key: TargetKey) -> None:
+    def wrote_nothing(self, key: TargetKey) -> None:
         """End a pass that wrote nothing: forget its change."""
         self._carried.pop(key, None)
 

@@ -12,13 +12,13 @@ import msgspec
 
 from hub.decide.plan import Plan
 from hub.model import Finding
-from hub.reconcile.repeats import Held, Repeats
+from hub.reconcile.repeats import AllowedPlan, Repeats
 from hub.reconcile.writer import Outcome
 from hub.runtime.backoff import Backoff
 
 REFUSED_FOR: Final = 600.0
 """Seconds before a refused address, or a slice name that another writer owns, is tried again."""
-AWAY_FIRST, AWAY_CAP = 2.0, 60.0
+NAMESPACE_FIRST, NAMESPACE_CAP = 2.0, 60.0
 """Seconds between attempts to write into a namespace that is missing or being deleted."""
 
 
@@ -39,9 +39,11 @@ class WriteMemory(msgspec.Struct):
     _foreign: dict[str, float] = msgspec.field(default_factory=dict)
     _repeats: Repeats = msgspec.field(default_factory=Repeats)
     _blocked: dict[str, str] = msgspec.field(default_factory=dict)
-    _away: Backoff = msgspec.field(default_factory=lambda: Backoff(AWAY_FIRST, AWAY_CAP, jitter=0.2))
-    _away_until: float = 0.0
-    _away_uid: str = ""
+    _namespace_backoff: Backoff = msgspec.field(
+        default_factory=lambda: Backoff(NAMESPACE_FIRST, NAMESPACE_CAP, jitter=0.2)
+    )
+    _namespace_retry_at: float = 0.0
+    _namespace_uid: str = ""
 
     # --- for deciding -----------------------------------------------------------------------------
 
@@ -74,7 +76,9 @@ class WriteMemory(msgspec.Struct):
                 Finding("InvalidAddressSkipped", message + self._refused[first].message, tuple(sorted(self._refused)))
             )
         if self._foreign:
-            found.append(Finding("ForeignSlice", "names taken by slices of others", tuple(sorted(self._foreign))))
+            found.append(
+                Finding("ForeignSlice", "names in use by slices of other controllers", tuple(sorted(self._foreign)))
+            )
         if self._blocked:
             first = min(self._blocked)
             message = f"the API server refuses {len(self._blocked)} slices, such as {first}: {self._blocked[first]}"
@@ -86,7 +90,7 @@ class WriteMemory(msgspec.Struct):
 
     # --- for writing ------------------------------------------------------------------------------
 
-    def allow(self, plan: Plan, uid: str, now: float) -> Held:
+    def allow(self, plan: Plan, uid: str, now: float) -> AllowedPlan:
         """Return the part of a plan that may be written now.
 
         Args:
@@ -95,8 +99,8 @@ class WriteMemory(msgspec.Struct):
                 does not wait, because its namespace may be a new one.
             now: seconds of a monotonic clock.
         """
-        if now < self._away_until and uid == self._away_uid and (plan.creates or plan.updates):
-            return Held(Plan(unchanged=plan.unchanged), self._away_until)
+        if now < self._namespace_retry_at and uid == self._namespace_uid and (plan.creates or plan.updates):
+            return AllowedPlan(Plan(unchanged=plan.unchanged), self._namespace_retry_at)
         return self._repeats.allow(plan, now)
 
     def note(self, outcome: Outcome, uid: str, now: float) -> list[str]:
@@ -134,7 +138,7 @@ class WriteMemory(msgspec.Struct):
         self._repeats.forget_deleted(now)
         old, self.problem = self.problem, self._problem_after(outcome)
         if outcome.missing_namespace:
-            self._away_uid, self._away_until = uid, now + self._away.next(now)
+            self._namespace_uid, self._namespace_retry_at = uid, now + self._namespace_backoff.next(now)
             if self.problem != old:
                 news.append(self.problem)
         return news

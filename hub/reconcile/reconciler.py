@@ -52,7 +52,7 @@ class _Target(msgspec.Struct):
         state: for the next decision.
         writes: the memory of its writes.
         notes: findings that other parts of the hub attached.
-        written_at: see :meth:`Reconciler.written`.
+        written_at: see :meth:`Reconciler.written_at`.
         last: the last decision.
     """
 
@@ -101,7 +101,7 @@ class Reconciler:
         known = self._targets.get(key)
         return known.writes.problem if known is not None else ""
 
-    def written(self, key: TargetKey) -> float | None:
+    def written_at(self, key: TargetKey) -> float | None:
         """Unix time at which this process last wrote a slice of a target; None if it has not."""
         known = self._targets.get(key)
         return known.written_at if known is not None else None
@@ -134,7 +134,7 @@ class Reconciler:
         """
         self._gather.removals.reread(withheld=withheld)
 
-    def known(self) -> list[TargetKey]:
+    def remembered(self) -> list[TargetKey]:
         """Targets of which this object remembers anything."""
         return list(self._targets)
 
@@ -171,11 +171,11 @@ class Reconciler:
         """
         self.latency.begin(key)
         if self._gather.local.slices.thin(key):  # another replica wrote the target until now
-            await self._gather.local.complete(key)
+            await self._gather.local.read_thin_slices(key)
         decision = self.decide(key)
         target = self._targets[key]
         if target.state.adoption is not None:
-            self._gather.adopting.tell(key, decision.findings)
+            self._gather.adopting.log_obstacles(key, decision.findings)
         if self._listener is not None:
             self._listener.decided(decision)
         if decision.plan is None or not decision.plan.writes:
@@ -233,11 +233,11 @@ class Reconciler:
         adoption, spec = target.state.adoption, self._gather.registry().targets.get(key)
         if adoption is None or spec is None or not spec.adopt:
             return
-        if uids := self._gather.adopting.wrote(spec, outcome.done):
+        if uids := self._gather.adopting.log_deleted(spec, outcome.done):
             target.state = replace(target.state, adoption=deleted(adoption, uids))
 
     def _nothing_written(self, key: TargetKey, why: str) -> None:
-        self.latency.nothing(key)
+        self.latency.wrote_nothing(key)
         self.suppressed[why] += 1
 
     def _list_again(self, decision: Decision) -> None:

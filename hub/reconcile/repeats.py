@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hub.decide.plan import OUR_ANNOTATIONS, Plan
-from hub.decide.split import exchange
+from hub.decide.split import may_exchange
 from hub.model import Slice
 
 FIRST: Final = 1.0
@@ -23,7 +23,7 @@ QUIET: Final = 60.0
 """Seconds after the end of its delay in which a slice needs no repetition before the delays start over."""
 
 
-class Held(NamedTuple):
+class AllowedPlan(NamedTuple):
     """A plan without the writes that must wait.
 
     Attributes:
@@ -35,7 +35,7 @@ class Held(NamedTuple):
     wake_at: float | None
 
 
-class _Last(msgspec.Struct):
+class _LastWrite(msgspec.Struct):
     """The last write of a slice.
 
     Attributes:
@@ -65,9 +65,9 @@ class Repeats:
     """The last write of each slice of one target."""
 
     def __init__(self) -> None:
-        self._last: dict[str, _Last] = {}
+        self._last: dict[str, _LastWrite] = {}
 
-    def allow(self, plan: Plan, now: float) -> Held:
+    def allow(self, plan: Plan, now: float) -> AllowedPlan:
         """Return the plan without repeated writes that must wait, and without deletes if any write waits."""
         wakes: list[float] = []
         held: list[Slice] = []
@@ -86,10 +86,10 @@ class Repeats:
 
         creates, updates = due(plan.creates), due(plan.updates)
         # An address may move to a slice whose write waits. Until then, it must not be removed from its old slice.
-        updates = tuple(update for update in updates if not any(exchange(update, other) for other in held))
+        updates = tuple(update for update in updates if not any(may_exchange(update, other) for other in held))
         deletes = () if wakes else due(plan.deletes, deletes=True)
         allowed = Plan(creates, updates, deletes, plan.unchanged)
-        return Held(allowed, min(wakes, default=None)) if wakes else Held(plan, None)
+        return AllowedPlan(allowed, min(wakes, default=None)) if wakes else AllowedPlan(plan, None)
 
     def done(self, name: str, value: Slice | None, now: float, *, refused: bool = False) -> bool:
         """Remember a write that was answered; return whether it repeats a recent write of the slice.
@@ -102,7 +102,7 @@ class Repeats:
         """
         last = self._last.get(name)
         repeated = last is not None and _same(last.value, value) and not last.quiet(now)
-        self._last[name] = _Last(value, now, last.times + 1 if last is not None and repeated else 0, refused)
+        self._last[name] = _LastWrite(value, now, last.times + 1 if last is not None and repeated else 0, refused)
         return repeated
 
     def contended(self, now: float) -> tuple[str, ...]:

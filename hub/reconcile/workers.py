@@ -85,7 +85,7 @@ class Passes:
                 self._queue.add_after(key, NOT_LEADER_DELAY)
             return "not-leader"
         except HubError as error:
-            delay = self._queue.retry(key, _rest(error))
+            delay = self._queue.retry(key, _retry_delay(error))
             level = logging.WARNING if self._problems.get(key) != str(error) else logging.DEBUG
             self._problems[key] = str(error)
             log.log(level, "%s: %s; again in %.0f s", key, error, delay)
@@ -115,7 +115,7 @@ class Passes:
         return result.again_after
 
 
-def _rest(error: HubError) -> float:
+def _retry_delay(error: HubError) -> float:
     """Seconds after a failed pass in which the target is not tried again, even if it changes.
 
     So an API server that is overloaded (429, 5xx, no answer) gets at most one attempt a second for each target, however

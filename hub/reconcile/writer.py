@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from hub.decide.plan import Plan
-from hub.decide.split import exchange
+from hub.decide.split import may_exchange
 from hub.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeader
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice, TargetKey
 
@@ -47,7 +47,7 @@ class Fence(Protocol):
         ...
 
 
-class Free:
+class NoElection:
     """The fence of a process that takes part in no election (``--leader-elect=false``): it may always write."""
 
     def check(self, target: TargetKey) -> float:  # noqa: ARG002 - a Fence
@@ -129,7 +129,7 @@ class Writer:
         # The guard may have allowed a removal only because of an address that could not be created: decide again first.
         for slice_ in () if outcome.again else plan.updates:
             # An address may move from this slice to one that was not written. It must not be removed before.
-            moving = any(exchange(slice_, other) for other in undone)
+            moving = any(may_exchange(slice_, other) for other in undone)
             if moving or not await self._one("update", self._api.update, slice_, outcome):
                 undone.append(slice_)
         # Addresses of deleted slices may have moved to slices that were not written: then delete nothing.
@@ -146,9 +146,9 @@ class Writer:
             return False
         async with self._slots:
             try:
-                await send(value, self._time(value.target))
+                await send(value, self._seconds_allowed(value.target))
             except (AlreadyExists, Conflict, NotFound) as error:
-                await self._otherwise(operation, value, error, outcome)
+                await self._note_mismatch(operation, value, error, outcome)
             except Invalid as error:
                 _refused(value, error, outcome)
             except ApiError as error:
@@ -163,17 +163,17 @@ class Writer:
         self.failures[operation] += 1
         return False
 
-    async def _otherwise(self, operation: str, value: Slice, error: ApiError, outcome: Outcome) -> None:
+    async def _note_mismatch(self, operation: str, value: Slice, error: ApiError, outcome: Outcome) -> None:
         """Handle a slice, or a namespace, that is not as the plan assumed: read the slice again, for the next plan."""
         if operation == "create" and isinstance(error, NotFound):
             outcome.missing_namespace = True
             return
         outcome.again = True
-        found = await self._api.reread(ObjectKey(value.namespace, value.name), self._time(value.target))
+        found = await self._api.reread(ObjectKey(value.namespace, value.name), self._seconds_allowed(value.target))
         if isinstance(error, AlreadyExists) and found is not None and not _same_owner(found, value):
             outcome.foreign.add(value.name)
 
-    def _time(self, target: TargetKey) -> float:
+    def _seconds_allowed(self, target: TargetKey) -> float:
         if self._stopped:
             raise NotLeader("this hub is ending")
         return min(REQUEST_TIMEOUT, self._fence.check(target))

@@ -92,7 +92,7 @@ class Collector:
         self._add(m.LEASE_REMAINING, hub.leading.shards.remaining())
         self._add(m.HUB_CLUSTER_SYNCED, hub.local.synced)
         loops = hub.host.loops
-        for provider, record in {"": loops.own, **loops.stalls}.items():
+        for provider, record in {"": loops.hub_stalls, **loops.stalls}.items():
             self._add(m.LOOP_STALLS, record.count, provider)
             self._add(m.LOOP_STALL_SECONDS, record.seconds, provider)
         self._add(m.TASKS, len(asyncio.all_tasks()) + sum(loop.tasks for loop in loops))
@@ -147,7 +147,7 @@ class Collector:
         views: dict[str, list[ViewResult]] = {}
         for key, policy in self._policies[1] if self._hub.writing else ():
             source = fleet.sources.get(key)
-            view = source.seen(policy) if source is not None and key.cluster in fleet.clusters else None
+            view = source.last_view(policy) if source is not None and key.cluster in fleet.clusters else None
             if view is not None:
                 views.setdefault(key.cluster, []).append(view)
         known, self._nodes = self._nodes, {}
@@ -177,7 +177,7 @@ class Collector:
             self._each(m.PROVIDER_CALLS, stats.outcomes, provider)
             self._tally(m.PROVIDER_SECONDS, stats.seconds, provider)
             self._add(m.PROVIDER_SUSPENDED, host.loops.suspension(provider) is not None, provider)
-            self._add(m.PROVIDER_BLOCKED, host.loops.blocked(provider), provider)
+            self._add(m.PROVIDER_BLOCKED, host.loops.abandoned_threads(provider), provider)
         for provider, name, scope, number in host.measures():
             self._add(m.measured(name), number, provider, scope)
 
@@ -239,7 +239,7 @@ class Collector:
         board = self._hub.board
         self._each(m.PROBES, board.probes)
         standing = {(name, verdict): 0 for name in self._hub.fleet.clusters for verdict in m.VERDICTS}
-        for (cluster, verdict), number in sorted({**standing, **board.standing()}.items()):
+        for (cluster, verdict), number in sorted({**standing, **board.verdict_counts()}.items()):
             self._add(m.PROBED, number, cluster, verdict)
         self._add(m.PROBER_SUSPECTED, board.suspected)
 

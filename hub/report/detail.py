@@ -14,7 +14,15 @@ from typing import Final
 import msgspec
 
 from hub.decide.checks import Check, Watch
-from hub.decide.explain import Facts, SourceFacts, TargetFacts, claims, condition, explain_address, explain_service
+from hub.decide.explain import (
+    Facts,
+    SourceFacts,
+    TargetFacts,
+    condition,
+    explain_address,
+    explain_service,
+    node_addresses,
+)
 from hub.decide.explain import Step as Decision
 from hub.model import Absent, Found, Node, Resolution, Slice, TargetKey, Unknown
 from hub.report.facts import Inspected, gather, inspected, kept, known_targets, probed
@@ -114,7 +122,7 @@ class _Split:
 def _by_address(source: SourceFacts) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in source.result.reports.keys() | source.nodes.keys():
-        for address in claims(source, name):
+        for address in node_addresses(source, name):
             found.setdefault(address, []).append(name)
     return found
 

@@ -88,7 +88,7 @@ class Snapshots:
         slices = tuple(hub.local.slices.of(key).values())
         annotations = service.annotations if (service := hub.local.services.get(key)) is not None else {}
         unknown = tuple(sorted(unknown_of(hub, result, views).items()))
-        changed = hub.reconciler.written(key)
+        changed = hub.reconciler.written_at(key)
         problem = hub.reconciler.problem(key) if hub.writes(key) else ""  # other replicas do not know it
         paused = annotations.get(ANNOTATION_PAUSED) == "true"
         spec = hub.registry.targets.get(key)

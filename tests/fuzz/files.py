@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 from hub_provider_inventory import InventoryError, parse, snapshot
 
-from hub.decide.brought import view_of_snapshot
+from hub.decide.snapshot_view import view_of_snapshot
 from hub.errors import KubeconfigError, RegistryError
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.plugin.answers import read_snapshot

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from hub.decide.brought import view_of_snapshot
+from hub.decide.snapshot_view import view_of_snapshot
 from hub.decide.view import ViewBuilder
 from hub.model import Absent, Found, Hints, ObjectReference, Port, Unknown
 from hub.observe.providers.endpoints import EndpointWatch

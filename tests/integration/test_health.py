@@ -13,7 +13,7 @@ from typing import Any
 from hub_testkit import SimulatedCluster, make_node, make_service
 
 from hub.app.hub import Hub, Options, assemble
-from hub.app.oneshot import observing, once
+from hub.app.oneshot import observing, one_pass
 from hub.model import TargetKey
 from tests.support.namespace import in_namespace
 
@@ -330,7 +330,7 @@ async def test_once_checks_before_it_publishes(tmp_path: Path) -> None:
         it.write(health=TCP)
         await it.backends.start([one])
         async with assemble(it.options) as hub, observing(hub):
-            await once(hub)
+            await one_pass(hub)
         assert it.published() == {one: READY, two: FAILED}
 
 

@@ -95,12 +95,12 @@ def test_status_and_metrics_see_the_rejection(world: World) -> None:
     world.write_text(BROKEN)
     with RunningHub(world, fall_back=True) as running:
         world.awaits("10.1.0.1")
-        assert running.hub.stand_in == kept(world)["metadata"]["annotations"][accepted.ACCEPTED_AT]
+        assert running.hub.fallback_accepted_at == kept(world)["metadata"]["annotations"][accepted.ACCEPTED_AT]
         assert running.hub.rejected is not None
         eventually(lambda: running.hub.reloads["rejected"] == 1)
         world.write_text(good)
         eventually(lambda: running.hub.rejected is None)
-        assert running.hub.stand_in == ""
+        assert running.hub.fallback_accepted_at == ""
 
 
 def test_registry_of_another_owner_is_not_used(world: World) -> None:

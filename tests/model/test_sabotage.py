@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from hub.decide.addresses import Accepted
-from hub.decide.claims import step_aside
+from hub.decide.claims import deactivate
 from hub.decide.guard import GuardMemory, GuardVerdict
 from hub.decide.guarding import effective
 from hub.decide.plan import Plan, plan
@@ -101,7 +101,7 @@ def _any(_self: Any, text: str) -> Accepted:
 
 
 def _leave(claim: Any, **_: Any) -> Any:
-    return step_aside(claim, healthy=True, remove=True)
+    return deactivate(claim, healthy=True, remove=True)
 
 
 def _thawed(content: bytes, path: Any) -> Any:
@@ -258,7 +258,7 @@ SABOTAGES: Mapping[str, Sabotage] = {
     ),
     "a move takes no time": Sabotage({"hub.decide.settle.SETTLE": 0.0}, "after it came elsewhere", _address_moves),
     "a switch removes first": Sabotage(
-        {"hub.decide.target.step_aside": _leave}, "nobody said|became empty", _strategy_changes
+        {"hub.decide.target.deactivate": _leave}, "nobody said|became empty", _strategy_changes
     ),
     "a frozen cluster is not": Sabotage(
         {"tests.model.world._checked": _thawed}, "which is frozen", _frozen_cluster_loses_a_node
@@ -269,13 +269,17 @@ SABOTAGES: Mapping[str, Sabotage] = {
         _cluster_refuses,
     ),
     "unreachable takes effect at once": Sabotage(
-        {"hub.decide.inputs.policy_stands": _at_once}, "nobody said|no policy says so", _cluster_dies_under_a_policy
+        {"hub.decide.inputs.unreachable_seconds": _at_once},
+        "nobody said|no policy says so",
+        _cluster_dies_under_a_policy,
     ),
     "a restored backup goes unnoticed": Sabotage(
         {"hub.kube.reflector._older": lambda *_: False}, "lacks|still has|is there", _backup_is_restored
     ),
     "an address that moves keeps its conditions": Sabotage(
-        {"hub.decide.settle._alike": lambda endpoint, _other: endpoint}, "unequal conditions", _unready_address_moves
+        {"hub.decide.settle._with_conditions_of": lambda endpoint, _other: endpoint},
+        "unequal conditions",
+        _unready_address_moves,
     ),
 }
 

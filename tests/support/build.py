@@ -15,7 +15,7 @@ from hub.decide.guard import GuardMemory, GuardVerdict, guard
 from hub.decide.plan import Identity, Plan, apply_plan, plan, state_of
 from hub.decide.record import decode, encode
 from hub.decide.sources import SourceInput
-from hub.decide.target import Desired, Wish, WishMemory, desire
+from hub.decide.target import Desired, DesiredMemory, TargetInput, desired_endpoints
 from hub.model import (
     ANNOTATION_LEASE,
     LABEL_MANAGED_BY,
@@ -191,7 +191,7 @@ def networks(*texts: str) -> tuple[Network, ...]:
 
 def decision(groups: Sequence[EndpointGroup] = (), watches: Sequence[Watch] = (), **more: Any) -> Decision:
     """A decision about edge/payments that wants these groups and probes."""
-    desired = Desired(tuple(groups), (), (), WishMemory(), watches=tuple(watches))
+    desired = Desired(tuple(groups), (), (), DesiredMemory(), watches=tuple(watches))
     return Decision(TargetKey("edge", "payments"), desired=desired, **more)
 
 
@@ -220,7 +220,7 @@ class Pipeline:
         self.answer = 0
         self.approvals: set[str] = set()
         self.health: Verdicts = {}
-        self.memory = WishMemory()
+        self.memory = DesiredMemory()
         self.guards: dict[GroupKey, GuardMemory] = {}
         self.verdicts: dict[GroupKey, GuardVerdict] = {}
         self.desired: Desired | None = None
@@ -229,7 +229,7 @@ class Pipeline:
     def restart(self) -> None:
         """Forget everything but what is published, which is read anew: contents are objects of their own."""
         self.slices = tuple(decoded_anew(self.slices))
-        self.memory = WishMemory()
+        self.memory = DesiredMemory()
         self.guards = {}
 
     def plan(self, *offers: SourceView | SourceInput) -> Plan:
@@ -238,8 +238,8 @@ class Pipeline:
         sources = [
             offer if isinstance(offer, SourceInput) else SourceInput(specs[offer.cluster], offer) for offer in offers
         ]
-        desired = desire(
-            Wish(self.target, self.service, sources, self.slices, self.now, verdicts=self.health), self.memory
+        desired = desired_endpoints(
+            TargetInput(self.target, self.service, sources, self.slices, self.now, verdicts=self.health), self.memory
         )
         assert isinstance(desired, Desired), desired
         self.desired, self.memory = desired, desired.memory

@@ -21,9 +21,9 @@ from hub.decide.checks import NO_VERDICTS, Check, Policy, Verdict, Verdicts, Wat
 from hub.model import Endpoint, Finding, TargetKey
 from hub.observe.health.flights import Flight, HttpFlight, HttpsFlight, Opener, TcpFlight
 from hub.observe.health.prober import TIMED_OUT, Lane, Probe, Prober, passed
-from hub.observe.health.suspicion import SLACK, Seen, calm, suspicious
+from hub.observe.health.suspicion import SLACK, LastAnswer, calm, suspicious
 from hub.observe.health.tls import Trusts, trust_of
-from hub.observe.health.verdicts import Standing, advance
+from hub.observe.health.verdicts import CheckState, advance
 from hub.runtime.clock import Clock
 from hub.runtime.supervise import supervise
 
@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 1.0
 """Seconds within which a new address is probed. An address that is published already is probed within its interval."""
-LOOK: Final = 0.1
+SUSPICION_CHECK: Final = 0.1
 """Seconds between checks for a failure of the prober itself, while a healthy address fails. One check of 5,000
 addresses takes 2 ms."""
 LOGGED: Final = 10
 """Maximum number of new verdicts that are logged in each round; the others are only counted."""
 ROUND: Final = 0.5
-"""Seconds between rounds of :meth:`Board.run` while no healthy address fails; else they are LOOK seconds apart."""
+"""Seconds between rounds of :meth:`Board.run` while no healthy address fails; else SUSPICION_CHECK."""
 
 
 class _Wanted(NamedTuple):
@@ -108,7 +108,7 @@ class Board:
         self._outdated = False
         self._failing = False
         """Whether a probe of a healthy address has failed since the last check of all addresses."""
-        self._looked_at = float("-inf")
+        self._suspicion_checked_at = float("-inf")
         self._changes = 0
         """Number of new verdicts in this round, to limit the log."""
         self._needed = asyncio.Event()
@@ -227,7 +227,7 @@ class Board:
             return
         if good is not probe.passing:
             probe.since = now
-        check, before = probe.check, Standing(probe.verdict, probe.run, probe.passing)
+        check, before = probe.check, CheckState(probe.verdict, probe.run, probe.passing)
         after = advance(before, passed=good, rise=check.rise, fall=check.fall, frozen=self.suspected)
         probe.verdict, probe.run, probe.passing = after
         if before.verdict and not good:
@@ -235,7 +235,7 @@ class Board:
         if after.verdict is before.verdict:
             return
         probe.fallen = bool(before.verdict)
-        if probe.fallen and self._look(now) and probe.verdict:
+        if probe.fallen and self._check_suspicion(now) and probe.verdict:
             return  # the prober itself probably fails, and the old verdict was restored
         self._log(probe)
         self._changed(self._checked[check], probe.address)
@@ -263,7 +263,7 @@ class Board:
         self._note(checked)
         self._on_change({wanted.target for wanted in checked.wanted[address]})
 
-    def standing(self) -> Mapping[tuple[str, str], int]:
+    def verdict_counts(self) -> Mapping[tuple[str, str], int]:
         """The number of probed addresses, by (cluster, ``healthy``, ``unhealthy`` or ``unknown``)."""
         found: dict[tuple[str, str], int] = {}
         for probe in self._probes():
@@ -296,25 +296,25 @@ class Board:
         for checked in self._checked.values():
             yield from checked.probes.values()
 
-    def _seen(self, now: float) -> Iterator[Seen]:
+    def _last_answers(self, now: float) -> Iterator[LastAnswer]:
         """Addresses whose verdict is healthy, or was healthy until their present failures began."""
         for probe in self._probes():
             recent = probe.fallen and probe.since >= now - probe.check.interval * SLACK
             if (probe.verdict or (probe.verdict is False and recent)) and probe.passing is not None:
-                yield Seen(probe.lane.cluster, probe.passing, probe.at, probe.since, probe.check.interval)
+                yield LastAnswer(probe.lane.cluster, probe.passing, probe.at, probe.since, probe.check.interval)
 
-    def _look(self, now: float) -> bool:
-        """Update ``suspected`` and return it; False at once if the last check was less than LOOK seconds ago."""
-        if now - self._looked_at < LOOK and not self.suspected:
+    def _check_suspicion(self, now: float) -> bool:
+        """Update ``suspected`` and return it; return False if the last check is less than SUSPICION_CHECK old."""
+        if now - self._suspicion_checked_at < SUSPICION_CHECK and not self.suspected:
             return False
-        self._looked_at = now
+        self._suspicion_checked_at = now
         if self.suspected:
-            if calm(self._seen(now)):
+            if calm(self._last_answers(now)):
                 self.suspected = False
                 log.warning("enough addresses answer again: health verdicts change again")
                 self._on_change(list(self._followed))
         elif self._failing:
-            seen = list(self._seen(now))
+            seen = list(self._last_answers(now))
             self._failing = not all(address.passing for address in seen)
             if suspicious(seen, now):
                 self._suspect(now, sum(not address.passing for address in seen), len(seen))
@@ -344,9 +344,9 @@ class Board:
             trusting = asyncio.create_task(supervise(certificates, self._trust, self._clock), name=certificates)
             try:
                 while self._followed and not probing.done():
-                    self._look(self._clock.now())
+                    self._check_suspicion(self._clock.now())
                     self._log_rest()
-                    await self._clock.sleep(LOOK if self._failing or self.suspected else ROUND)
+                    await self._clock.sleep(SUSPICION_CHECK if self._failing or self.suspected else ROUND)
                 if not self._followed:
                     self._needed.clear()
             finally:
@@ -362,14 +362,14 @@ class Board:
             await self._trusts.refresh(self._clock.now())
             await self._clock.sleep(ROUND)
 
-    async def judge(self, ask: Callable[[], object], seconds: float) -> None:
+    async def probe_once(self, ask: Callable[[], object], seconds: float) -> None:
         """Call ``ask``, which calls :meth:`follow`; probe until every address has a verdict, at most ``seconds``."""
         running = asyncio.create_task(self.run(), name="health checks")
         try:
             ask()
             until = self._clock.now() + seconds
             while self._clock.now() < until and any(probe.verdict is None for probe in self._probes()):
-                await self._clock.sleep(LOOK)
+                await self._clock.sleep(SUSPICION_CHECK)
         finally:
             running.cancel()
             with suppress(asyncio.CancelledError):

@@ -72,7 +72,7 @@ class Lane(msgspec.Struct, eq=False, weakref=True):
     Attributes:
         held: by kind, the sockets of this kind and all worse kinds.
         waiting: by kind, the probes that wait for a socket.
-        hungry: whether the lane is in the queue of lanes with waiting probes.
+        queued: whether the lane is in the prober's queue of lanes with waiting probes.
     """
 
     cluster: str
@@ -80,7 +80,7 @@ class Lane(msgspec.Struct, eq=False, weakref=True):
     waiting: tuple[deque[Probe], deque[Probe], deque[Probe]] = msgspec.field(
         default_factory=lambda: (deque(), deque(), deque())
     )
-    hungry: bool = False
+    queued: bool = False
 
 
 class Probe(msgspec.Struct, eq=False):
@@ -88,7 +88,7 @@ class Probe(msgspec.Struct, eq=False):
 
     Attributes:
         open: makes a flight from the connecting socket.
-        verdict, run, passing: see :class:`hub.observe.health.verdicts.Standing`.
+        verdict, run, passing: see :class:`hub.observe.health.verdicts.CheckState`.
         at: when the last answer came.
         since: when the current run of passes or failures began.
         reason: why the last probe failed; "" if it passed.
@@ -154,9 +154,9 @@ class Prober:
         self._deadlines: Wheel[_Flying] = Wheel()
         self._flying: dict[int, _Flying] = {}
         self._held = [0, 0, 0]
-        self._hungry: deque[Lane] = deque()
+        self._waiting_lanes: deque[Lane] = deque()
         self._epoll: select.epoll | None = None
-        self._complained = float("-inf")
+        self._warned_at = float("-inf")
         self._ticked = float("inf")
 
     # --- adding and removing -------------------------------------------------------------------------
@@ -216,9 +216,9 @@ class Prober:
         kind, lane = probe.kind(), probe.lane
         if not self._room(lane, kind):
             lane.waiting[kind].append(probe)
-            if not lane.hungry:
-                lane.hungry = True
-                self._hungry.append(lane)
+            if not lane.queued:
+                lane.queued = True
+                self._waiting_lanes.append(lane)
             return False
         assert self._epoll is not None  # noqa: S101 - ticks come from run()
         probe.started = now
@@ -249,7 +249,7 @@ class Prober:
         """Handle a connection that failed at once."""
         self._again(probe, now)
         if error in _OWN_FAULT:
-            self._complain(error, now)
+            self._warn_no_sockets(error, now)
         else:
             self._on_answer(probe, in_words(error), now)
 
@@ -280,8 +280,8 @@ class Prober:
         if probe.active:
             self._on_answer(probe, outcome, now)
             self._again(probe, now)
-        if self._hungry:
-            self._feed(now)
+        if self._waiting_lanes:
+            self._start_waiting(now)
 
     def _close(self, flying: _Flying) -> None:
         assert self._epoll is not None  # noqa: S101 - no probe is under way without it
@@ -302,24 +302,24 @@ class Prober:
         pause = probe.check.interval * (1.0 + JITTER * (2.0 * self._rng.random() - 1.0))
         self._due.put(probe, max(now, probe.started + pause))
 
-    def _feed(self, now: float) -> None:
+    def _start_waiting(self, now: float) -> None:
         """Give a free socket to a waiting probe: the best kind first, clusters in turn."""
         for kind in Kind:
-            for _ in range(len(self._hungry)):
-                lane = self._hungry[0]
-                self._hungry.rotate(-1)
+            for _ in range(len(self._waiting_lanes)):
+                lane = self._waiting_lanes[0]
+                self._waiting_lanes.rotate(-1)
                 waiting = lane.waiting[kind]
                 while waiting and (not waiting[0].active or self._room(lane, kind)):
                     probe = waiting.popleft()
                     if probe.active and self._start(probe, now):  # else the socket is still free
                         return
-        for lane in [lane for lane in self._hungry if not any(lane.waiting)]:
-            lane.hungry = False
-            self._hungry.remove(lane)
+        for lane in [lane for lane in self._waiting_lanes if not any(lane.waiting)]:
+            lane.queued = False
+            self._waiting_lanes.remove(lane)
 
-    def _complain(self, error: int, now: float) -> None:
-        if now - self._complained >= 60.0:  # at most once a minute, since every probe may fail
-            self._complained = now
+    def _warn_no_sockets(self, error: int, now: float) -> None:
+        if now - self._warned_at >= 60.0:  # at most once a minute, since every probe may fail
+            self._warned_at = now
             log.warning("no sockets for health checks: %s; verdicts stay as they are", in_words(error))
 
 

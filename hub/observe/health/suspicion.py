@@ -20,7 +20,7 @@ SLACK: Final = 1.1
 """Number of intervals within which the next probe has certainly been sent; more than 1, since they are jittered."""
 
 
-class Seen(NamedTuple):
+class LastAnswer(NamedTuple):
     """The last answer of one address whose verdict is healthy, or was until recently.
 
     Attributes:
@@ -37,7 +37,7 @@ class Seen(NamedTuple):
     interval: float
 
 
-def suspicious(seen: Iterable[Seen], now: float) -> bool:
+def suspicious(seen: Iterable[LastAnswer], now: float) -> bool:
     """Whether so many addresses stopped answering at once that the prober itself probably fails.
 
     An answering address counts if its last answer came within its last interval, a failing address if it began to fail
@@ -55,7 +55,7 @@ def suspicious(seen: Iterable[Seen], now: float) -> bool:
     return len(stopped) >= CLUSTERS and failing > SUSPECT * (failing + answering)
 
 
-def calm(seen: Iterable[Seen]) -> bool:
+def calm(seen: Iterable[LastAnswer]) -> bool:
     """Whether a suspicion is over: less than :data:`CALM` of the addresses fail, or there are none."""
     total = failing = 0
     for address in seen:

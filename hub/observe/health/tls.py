@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 MAX_BYTES: Final = 1_048_576
 """Maximum size of a file of certificates; the bundle of a Linux system has 220 KB."""
 
-LOOK_AGAIN: Final = 10.0
+FILE_CHECK: Final = 10.0
 """Seconds between checks of the files."""
 
 READ_TIMEOUT: Final = 5.0
@@ -78,14 +78,14 @@ class Trusts:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._known: WeakValueDictionary[Trust, Trusted] = WeakValueDictionary()
-        self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
 
     def get(self, trust: Trust) -> Trusted:
         """The context for one way to verify; the next :meth:`refresh` makes it if it is new."""
         known = self._known.get(trust)
         if known is None:
             known = self._known[trust] = Trusted()
-            self._looked_at = float("-inf")
+            self._checked_at = float("-inf")
         return known
 
     def problem(self, trust: Trust) -> str:
@@ -95,12 +95,12 @@ class Trusts:
 
     async def refresh(self, now: float) -> None:
         """Make missing contexts and replace outdated ones. If a file is unusable, the last context stays in force."""
-        if now - self._looked_at < LOOK_AGAIN or not self._known:
+        if now - self._checked_at < FILE_CHECK or not self._known:
             return
-        self._looked_at = now
-        await asyncio.gather(*(self._look(trust, trusted) for trust, trusted in list(self._known.items())))
+        self._checked_at = now
+        await asyncio.gather(*(self._refresh(trust, trusted) for trust, trusted in list(self._known.items())))
 
-    async def _look(self, trust: Trust, trusted: Trusted) -> None:
+    async def _refresh(self, trust: Trust, trusted: Trusted) -> None:
         try:
             found, made = await trusted.reader.call(_changed, trust, self._folder, trusted.stamp)
         except HubError as error:

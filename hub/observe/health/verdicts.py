@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hub.decide.checks import Verdict
 
 
-class Standing(NamedTuple):
+class CheckState(NamedTuple):
     """The state of one address under one check.
 
     Attributes:
@@ -21,7 +21,7 @@ class Standing(NamedTuple):
     passing: bool | None = None
 
 
-def advance(standing: Standing, *, passed: bool, rise: int, fall: int, frozen: bool = False) -> Standing:
+def advance(standing: CheckState, *, passed: bool, rise: int, fall: int, frozen: bool = False) -> CheckState:
     """The standing after one more answer.
 
     Args:
@@ -33,10 +33,10 @@ def advance(standing: Standing, *, passed: bool, rise: int, fall: int, frozen: b
     """
     verdict, run, passing = standing
     if passed is verdict:
-        return standing if passing is passed and run == 0 else Standing(verdict, 0, passed)
+        return standing if passing is passed and run == 0 else CheckState(verdict, 0, passed)
     if frozen and not passed:
-        return Standing(verdict, 0, passed)
+        return CheckState(verdict, 0, passed)
     run = run + 1 if passing is passed else 1
     if run >= (rise if passed else fall):
-        return Standing(passed, 0, passed)
-    return Standing(verdict, run, passed)
+        return CheckState(passed, 0, passed)
+    return CheckState(verdict, run, passed)

@@ -133,7 +133,7 @@ def packed(content: bytes) -> dict[str, dict[str, str]] | None:
     return {"binaryData": {PACKED: base64.b64encode(small).decode()}}
 
 
-async def stand_in(client: Client, namespace: str, path: str, owner: str) -> tuple[Loaded | None, str]:
+async def load_kept(client: Client, namespace: str, path: str, owner: str) -> tuple[Loaded | None, str]:
     """Load the kept registry, to be used instead of a rejected file.
 
     Args:
@@ -193,18 +193,18 @@ class Keeper:
         self._news = asyncio.Event()
         self.problem = ""
 
-    def accepted(self, content: bytes) -> None:
+    def keep(self, content: bytes) -> None:
         """Note that a file with this content is in force, and write it if this process leads."""
         self._content, self._at = content, self._clock.wall()
         self._news.set()
 
-    def withhold(self, name: str) -> None:
+    def note_withheld(self, name: str) -> None:
         """Note the hash of the removal that is withheld now; "" = none. Until the first call, the annotation stays."""
         if name != self._withheld:
             self._withheld = name
             self._news.set()
 
-    def led(self) -> None:
+    def begin_leading(self) -> None:
         """Note that this process begins to lead: the previous leader may have written another registry."""
         self._news.set()
 
@@ -217,16 +217,16 @@ class Keeper:
             if not self._content or not self._leading():
                 continue
             try:
-                await self._keep(self._content)
+                await self._write_content(self._content)
             except HubError as error:
-                self._say(error)
+                self._log_failure(error)
                 self._news.set()
                 await self._clock.sleep(backoff.next(self._clock.now()))
             else:
                 backoff.reset()
                 self.problem = ""
 
-    async def _keep(self, content: bytes) -> None:
+    async def _write_content(self, content: bytes) -> None:
         """Write the ConfigMap, unless it has this content and the right annotation already."""
         try:
             known = await _get(self._client, self._namespace, self._owner)
@@ -274,7 +274,7 @@ class Keeper:
         if not self._leading():
             raise HubError("this process no longer leads")
 
-    def _say(self, error: HubError) -> None:
+    def _log_failure(self, error: HubError) -> None:
         """Log a failure: an API error that differs from the last one as a warning, others for debugging."""
         text = str(error)
         if isinstance(error, Forbidden):

@@ -186,13 +186,13 @@ class Approvals:
             namespace=self._namespace,
         ).run()
 
-    async def look(self) -> None:
+    async def read_once(self) -> None:
         """Read the ConfigMap once; used instead of :meth:`run` by commands that run one pass."""
         path = f"{collection(self._namespace)}/{self._name}"
         try:
-            self._take([decode_config_map(await self._client.request("GET", path, timeout=TIMEOUT))])
+            self._apply([decode_config_map(await self._client.request("GET", path, timeout=TIMEOUT))])
         except NotFound:
-            self._take([])
+            self._apply([])
         except HubError as error:
             self.failed(error)
 
@@ -200,17 +200,17 @@ class Approvals:
 
     def replace(self, objects: dict[Any, ConfigMap], resource_version: str) -> None:  # noqa: ARG002 - a Store
         """A complete list: one ConfigMap or none."""
-        self._take(objects.values())
+        self._apply(objects.values())
 
     def upsert(self, key: Any, value: ConfigMap, resource_version: str) -> None:  # noqa: ARG002 - a Store
         """The ConfigMap is new or changed."""
-        self._take([value])
+        self._apply([value])
 
     def delete(self, key: Any, value: ConfigMap, resource_version: str) -> None:  # noqa: ARG002 - a Store
         """The ConfigMap is gone, and all approvals with it."""
-        self._take([])
+        self._apply([])
 
-    def _take(self, found: Iterable[ConfigMap]) -> None:
+    def _apply(self, found: Iterable[ConfigMap]) -> None:
         approvals = {name: approval for value in found for name, approval in read(value.data).items()}
         until = {name: approval.expires.timestamp() for name, approval in approvals.items()}
         news = sorted(until.items() - self._until.items())
@@ -230,7 +230,7 @@ class Approvals:
 
     def answered(self) -> None:
         """The approvals are known."""
-        self._starting.over(None)
+        self._starting.should_warn(None)
         if self.problem:
             log.info("approvals are known again")
         self.problem = ""
@@ -241,7 +241,7 @@ class Approvals:
         if isinstance(error, Forbidden):
             where = f"the ConfigMap {self._name} in namespace {self._namespace}"
             text = f"403: the hub's account lacks the rule «{CONFIG_MAPS.rule}» for {where}"
-            self._take([])
-        if self._starting.over(error) and text != self.problem:
+            self._apply([])
+        if self._starting.should_warn(error) and text != self.problem:
             log.warning("approvals are not known, 'hub approve' has no effect: %s", text)
             self.problem = text

@@ -20,7 +20,7 @@ from hub.errors import ApiError, Forbidden, HubError, NotFound, NotLeader
 from hub.kube import protobuf
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
-from hub.kube.wire import SERVICES, SLICES, decode_identity, decode_slice, encode_slice, slices_but
+from hub.kube.wire import SERVICES, SLICES, decode_identity, decode_slice, encode_slice, slices_reusing
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice, TargetKey
 from hub.observe.local.scoped import ServiceStores, SliceStores
 from hub.observe.local.stores import ServiceStore, SliceStore
@@ -42,7 +42,7 @@ class Follower:
 
     Attributes:
         error: why the objects are not current; "" if they are.
-        heard: whether a list has been answered or has failed once.
+        attempted: whether a list has been answered or has failed once.
     """
 
     def __init__(self, what: str, rule: str, namespace: str = "") -> None:
@@ -50,7 +50,7 @@ class Follower:
         self._rule = rule
         self._where = f" in namespace {namespace}" if namespace else ""
         self.error = ""
-        self.heard = False
+        self.attempted = False
         self._warned = ""
         self._starting = StartingServer()
 
@@ -59,19 +59,19 @@ class Follower:
 
     def answered(self) -> None:
         """The list is complete and current."""
-        self.heard = True
-        self._starting.over(None)
+        self.attempted = True
+        self._starting.should_warn(None)
         if self._warned:
             log.info("hub cluster: %s are followed again", self.what)
         self.error = self._warned = ""
 
     def failed(self, error: HubError) -> None:
         """Log a failure, unless it is the same as the last one."""
-        self.heard = True
+        self.attempted = True
         text = in_words(error, "local", self._rule)
         if isinstance(error, Forbidden):
             text = f"403: the hub's account lacks the rule «{self._rule}»{self._where} in the hub cluster"
-        if self._starting.over(error) and text != self._warned:
+        if self._starting.should_warn(error) and text != self._warned:
             log.warning("hub cluster: cannot follow %s: %s", self.what, text)
             self._warned = text
         self.error = text
@@ -131,9 +131,9 @@ class LocalCluster:
         return self.slices.values() if self.slices.lists else None
 
     @property
-    def heard(self) -> bool:
+    def attempted(self) -> bool:
         """Whether every list has been answered or has failed once; from then on ``error`` is meaningful."""
-        return all(follower.heard for follower in self._followers())
+        return all(follower.attempted for follower in self._followers())
 
     @property
     def error(self) -> str:
@@ -147,7 +147,7 @@ class LocalCluster:
         """Whether a namespace is followed."""
         return ALL in self._service_stores or namespace in self._service_stores
 
-    def own(self, owners: tuple[str, ...]) -> None:
+    def follow_owners(self, owners: tuple[str, ...]) -> None:
         """Follow the slices of these owners from now on; they replace the present ones."""
         if owners != self._owners:
             self._owners = owners
@@ -181,7 +181,7 @@ class LocalCluster:
         await Reflector(
             name,
             self.client,
-            slices_but(store.in_state),
+            slices_reusing(store.stored_at_version),
             store,
             follower,
             self._clock,
@@ -266,7 +266,7 @@ class LocalCluster:
             await self.client.request("DELETE", path, body=options, timeout=timeout, admit=admit)
         self.slices.deleted(value)
 
-    async def complete(self, target: TargetKey) -> None:
+    async def read_thin_slices(self, target: TargetKey) -> None:
         """Read the slices of a target that are known only in part, since another replica wrote them until now.
 
         Raises:
@@ -276,7 +276,7 @@ class LocalCluster:
         for key in self.slices.thin(target):
             await self.reread(key, READ_SECONDS)
         if self.slices.thin(target):
-            raise NotLeader(f"the slices of {target} are another replica's")
+            raise NotLeader(f"another replica has taken over the slices of {target}")
 
     async def reread(self, key: ObjectKey, timeout: float) -> Slice | None:  # noqa: ASYNC109 - bounds the request
         """GET a slice and enter it into the store; None if it does not exist."""

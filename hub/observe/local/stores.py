@@ -75,7 +75,7 @@ class SliceStore:
         """The shared endpoints of thin slices, by their conditions."""
         self._by_target: dict[TargetKey, dict[str, Slice]] = {}
         self._by_key: dict[ObjectKey, Slice] = {}
-        self._buried: set[str] = set()
+        self._deleted_uids: set[str] = set()
         """uids of slices that this process deleted, until the watch or a list confirms it."""
         self._deferred: dict[ObjectKey, list[Callable[[], None]]] = {}
         """Slices with a write under way -> watch events that wait until it ends."""
@@ -110,14 +110,14 @@ class SliceStore:
                 self._put(key, self._pooled(value))
         self._pool = Recent(POOLED)
 
-    def lean(self, page: dict[Any, Slice]) -> dict[Any, Slice]:
+    def shrink_page(self, page: dict[Any, Slice]) -> dict[Any, Slice]:
         """Prepare a page of a list for ``replace``: thin out other replicas' slices, and share equal endpoints.
 
         The reflector calls this for every page: a whole list is the hub's largest object and would take longest.
         """
         return {key: value if value is self._by_key.get(key) else self._leaned(value) for key, value in page.items()}
 
-    def in_state(self, key: ObjectKey, resource_version: str, listed: str) -> Slice | None:
+    def stored_at_version(self, key: ObjectKey, resource_version: str, listed: str) -> Slice | None:
         """The slice if it is stored with this resourceVersion; ``listed`` is the resourceVersion of the list.
 
         Also None if the list is older than the last watch event: a restored etcd uses versions a second time. May be
@@ -158,13 +158,13 @@ class SliceStore:
                 "hub cluster: its resourceVersions went backwards (a restored etcd?); comparing all slices again"
             )
             old = {}
-            self._buried.clear()
+            self._deleted_uids.clear()
             gone = {value.target for key, value in self._by_key.items() if key not in objects}
         else:
             for key, value in old.items():
                 if key not in objects and newer(value.resource_version, resource_version):
                     objects[key] = value
-            self._buried &= {value.uid for value in objects.values()}
+            self._deleted_uids &= {value.uid for value in objects.values()}
             gone = {value.target for key, value in old.items() if key not in objects}
         self._listed = self._seen = resource_version
         self._by_key, self._by_target = {}, {}
@@ -173,7 +173,7 @@ class SliceStore:
             known = old.get(key)
             if known is not None and not newer(value.resource_version, known.resource_version):
                 self._put(key, known)
-            elif value.uid not in self._buried:
+            elif value.uid not in self._deleted_uids:
                 self._put(key, self._marked(key, value))
                 changed.add(value.target)
         self._thin.intersection_update(self._by_key)
@@ -204,7 +204,9 @@ class SliceStore:
         known = self._by_key.get(key)
         if self._listed and not newer(resource_version, self._listed):
             return  # the event waited for a write, and a newer list arrived meanwhile
-        if value.uid in self._buried or (known is not None and not newer(resource_version, known.resource_version)):
+        if value.uid in self._deleted_uids or (
+            known is not None and not newer(resource_version, known.resource_version)
+        ):
             return
         value = self._pooled(value)
         self._put(key, value)
@@ -213,7 +215,7 @@ class SliceStore:
     def delete(self, key: Any, value: Slice, resource_version: str) -> None:
         """Apply a watch event: a slice was deleted."""
         self._note(resource_version)
-        self._buried.discard(value.uid)
+        self._deleted_uids.discard(value.uid)
         if self._listed and not newer(resource_version, self._listed):
             return  # as in upsert: a newer list arrived meanwhile
         known = self._by_key.get(key)
@@ -250,7 +252,7 @@ class SliceStore:
         key = ObjectKey(value.namespace, value.name)
         known = self._by_key.get(key)
         if known is not None and known.uid == value.uid:
-            self._buried.add(value.uid)
+            self._deleted_uids.add(value.uid)
             self._drop(key)
 
     def reading(self, key: ObjectKey) -> Reading:
@@ -269,7 +271,7 @@ class SliceStore:
         if known is not None and known is not before.known:
             if value is None or not newer(value.resource_version, known.resource_version):
                 return  # the watch was faster
-        elif known is None and value is not None and value.uid not in self._buried:
+        elif known is None and value is not None and value.uid not in self._deleted_uids:
             # Whether the watch reports this version, or a later one, after the GET began.
             reported = before.known is not None or (bool(before.seen) and newer(value.resource_version, before.seen))
             if reported and self._ahead_of(value.resource_version):

@@ -26,7 +26,7 @@ class ChangedCall:
         """Request a new pass; called in the provider's loop."""
         if not self._waiting:
             self._waiting = True
-            self._loop.tell(self._pass_on)
+            self._loop.post_to_hub(self._pass_on)
 
     def _pass_on(self) -> None:
         self._waiting = False  # before the call, so that a change during the call is also passed on
@@ -50,7 +50,7 @@ class BridgedCluster:
 
     async def _follow(self, what: str, states: Callable[[], AsyncIterator[T]]) -> AsyncGenerator[T, None]:
         feed: _Feed[T] = _Feed()
-        stop = self._loop.serve(f"{what} for provider {self._loop.name}", partial(self._pump, states, feed))
+        stop = self._loop.start_in_hub(f"{what} for provider {self._loop.name}", partial(self._pump, states, feed))
         try:
             while True:
                 yield await feed.next()

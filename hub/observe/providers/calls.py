@@ -72,7 +72,7 @@ class Calls:
         return running.ended.done()
 
 
-class Held(Generic[T]):
+class OpenManager(Generic[T]):
     """An async context manager that its own task keeps open, so that the same task enters and exits it.
 
     Args:
@@ -152,7 +152,7 @@ class Held(Generic[T]):
 
     async def _hold(self, entered: asyncio.Future[T]) -> None:
         async with self._enter() as value:
-            self._loop.tell(_enter, entered, value)
+            self._loop.post_to_hub(_enter, entered, value)
             await self._stop.wait()
 
 

@@ -111,9 +111,9 @@ class EndpointWatch:
             await self._wait()
 
     async def _follow(self) -> None:
-        self._health.asking(self._host.renewals(self.ref.name))
+        self._health.begin_call(self._host.renewals(self.ref.name))
         prepared = self._prepared
-        if prepared is None or prepared.loop.left is not None:
+        if prepared is None or prepared.loop.abandoned is not None:
             prepared = await self._host.prepare(self.ref, self.cluster, self.changed, self._api)
         if not isinstance(prepared.type, EndpointProviderType):
             raise TerminalProviderError(f"provider {self.ref.name!r} resolves nodes and brings no endpoints of its own")
@@ -138,7 +138,7 @@ class EndpointWatch:
                 try:
                     async for snapshot in stream:
                         await asyncio.sleep(max(0.0, accepts_at - time()))
-                        await loop.hand(take, read_snapshot(snapshot, self._checked))
+                        await loop.call_in_hub(take, read_snapshot(snapshot, self._checked))
                         accepts_at = time() + max(PAUSE, SHARE * took)
                 finally:
                     close = getattr(stream, "aclose", None)
@@ -168,7 +168,7 @@ class EndpointWatch:
         """Wait for the next attempt: until the backoff ends, a credential changes, or ``changed`` is called."""
         while (wait := self._health.blocked_until - self._clock.now()) > 0:
             self._wake.clear()
-            await self._health.rest(wait, self._wake, partial(self._host.credentials_changed, self.ref.name))
+            await self._health.wait(wait, self._wake, partial(self._host.credentials_changed, self.ref.name))
 
     def _accept(self, offered: Snapshot) -> None:
         snapshot = merge(self.snapshot, offered)

@@ -18,7 +18,7 @@ import msgspec
 
 from hub.errors import HubError
 from hub.observe.providers.bridge import BridgedCluster, ChangedCall
-from hub.observe.providers.calls import Calls, Held
+from hub.observe.providers.calls import Calls, OpenManager
 from hub.observe.providers.catalog import Catalog
 from hub.observe.providers.config import parse_config
 from hub.observe.providers.context import MAX_SCOPE, Limits, ProviderCluster, ProviderHub, label
@@ -98,7 +98,7 @@ class ProviderHost:
         self._read_secret = read_secret
         self._secret_version = secret_version
         self.stats: dict[str, CallStats] = {}
-        self._shared: dict[str, tuple[Held[Any], Any]] = {}
+        self._shared: dict[str, tuple[OpenManager[Any], Any]] = {}
         self._shared_calls: dict[str, Calls] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._stalled: dict[str, tuple[float, str]] = {}
@@ -174,8 +174,8 @@ class ProviderHost:
 
         return await Calls(f"provider {ref.name} of {cluster}:").call(loop, "configuration", configure, OPEN_DEADLINE)
 
-    async def open(self, prepared: Prepared, calls: Calls | None = None) -> tuple[Held[Any], Any]:
-        """Open the type's ``shared``, then the provider; close it with ``Held.close``.
+    async def open(self, prepared: Prepared, calls: Calls | None = None) -> tuple[OpenManager[Any], Any]:
+        """Open the type's ``shared``, then the provider; close it with ``OpenManager.close``.
 
         Args:
             prepared: the result of :meth:`prepare`.
@@ -188,7 +188,7 @@ class ProviderHost:
         """
         manager = await self.manager(prepared)
         calls = calls or Calls(f"provider {prepared.type.name} of {prepared.cluster.name}:")
-        held: Held[Any] = Held(calls, prepared.loop, manager)
+        held: OpenManager[Any] = OpenManager(calls, prepared.loop, manager)
         return held, await held.open(OPEN_DEADLINE)
 
     async def manager(self, prepared: Prepared) -> Callable[[], AbstractAsyncContextManager[Any]]:
@@ -209,7 +209,7 @@ class ProviderHost:
             for loop in self.loops:
                 group.create_task(self._close(loop))
         self._shared.clear()
-        self.loops.leave_all()
+        self.loops.abandon_all()
 
     async def _close(self, loop: PluginLoop) -> None:
         held, _ = self._shared.get(loop.name, (None, None))
@@ -233,7 +233,7 @@ class ProviderHost:
                 if failed_at > began:
                     raise ProviderStalled(why)
                 calls = self._shared_calls.setdefault(name, Calls(f"provider {name} (shared):"))
-                held = Held(calls, loop, partial(shared, loop.context))
+                held = OpenManager(calls, loop, partial(shared, loop.context))
                 try:
                     value = await held.open(OPEN_DEADLINE)
                 except ProviderStalled as error:
@@ -252,13 +252,13 @@ class ProviderHost:
             async def ask() -> str | bytes:
                 return await read(name, key)
 
-            return await loop.ask(ask)
+            return await loop.run_in_hub(ask)
 
         async def secret_version(name: str) -> str | None:
             async def ask() -> str | None:
                 return version(name) if version is not None else None
 
-            return await loop.ask(ask)
+            return await loop.run_in_hub(ask)
 
         return ProviderHub(
             loop.name,

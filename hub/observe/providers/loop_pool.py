@@ -1,8 +1,8 @@
 """Starts, monitors and replaces the event loops of provider types.
 
-Every TICK the pool posts a callback to each loop. A loop that does not run it within LEAVE_AFTER seconds is abandoned
-with its thread, and the next call starts a new loop. If MAX_LEFT abandoned threads of a type still run, the type is
-suspended (not called) until one of them ends.
+Every TICK the pool posts a callback to each loop. A loop that does not run it within ABANDON_AFTER seconds is abandoned
+with its thread, and the next call starts a new loop. If MAX_ABANDONED abandoned threads of a type still run, the type
+is suspended (not called) until one of them ends.
 
 Separate threads do not help against plugin code that holds Python's interpreter lock (a regular expression, a large
 JSON document): it stops the whole hub. The pool detects this by the CPU time that the plugin's thread used while the
@@ -34,10 +34,10 @@ TICK: Final = 0.25
 REPORT_AFTER: Final = 0.5
 """Seconds after which a loop that blocks is logged: all clusters of the type wait for it."""
 
-LEAVE_AFTER: Final = 10.0
+ABANDON_AFTER: Final = 10.0
 """Seconds after which a loop that blocks is abandoned: longer than an import within a call on a slow machine."""
 
-MAX_LEFT: Final = 3
+MAX_ABANDONED: Final = 3
 """Maximum abandoned threads of a type: every thread keeps its memory, and a core if it spins."""
 
 HELD_SHARE: Final = 0.1
@@ -80,21 +80,21 @@ class LoopPool:
         start: starts a loop.
 
     Attributes:
-        own: stalls of the hub's loop that no plugin caused, but the hub's own work or a machine without free CPU.
+        hub_stalls: stalls of the hub's loop that no plugin caused: the hub's own work, or a machine without free CPU.
         stalls: stalls by provider type; types that never blocked are left out.
     """
 
     def __init__(
         self, clock: Clock, context: Callable[[PluginLoop], ProviderHub], owners: Owners, start: StartLoop = LoopThread
     ) -> None:
-        self.own = StallRecord()
+        self.hub_stalls = StallRecord()
         self.stalls: dict[str, StallRecord] = {}
         self._clock = clock
         self._context = context
         self._owners = owners
         self._start = start
         self._loops: dict[str, _Watched] = {}
-        self._left: dict[str, list[PluginLoop]] = {}
+        self._abandoned: dict[str, list[PluginLoop]] = {}
         """Provider type -> its abandoned loops."""
         self._places: dict[str, str] = {}
         """Provider type -> the place in the code where its thread last blocked."""
@@ -126,10 +126,10 @@ class LoopPool:
         watched = self._loops.get(name)
         return watched.loop if watched is not None else None
 
-    def blocked(self, name: str) -> int:
+    def abandoned_threads(self, name: str) -> int:
         """Number of abandoned threads of a provider type that still run."""
-        left = [loop for loop in self._left.get(name, ()) if loop.runner.alive]
-        self._left[name] = left
+        left = [loop for loop in self._abandoned.get(name, ()) if loop.runner.alive]
+        self._abandoned[name] = left
         return len(left)
 
     def suspension(self, name: str) -> ProviderSuspended | None:
@@ -138,17 +138,17 @@ class LoopPool:
         left = last.until - self._clock.now() if last is not None else 0.0
         if last is not None and left > 0:
             return ProviderSuspended(f"suspended because it {last.why}", retry_after=left)
-        if name in self._left and (blocked := self.blocked(name)) >= MAX_LEFT:
+        if name in self._abandoned and (blocked := self.abandoned_threads(name)) >= MAX_ABANDONED:
             return ProviderSuspended(
                 f"suspended because {blocked} of its threads block, the last one at {self._places[name]}; "
                 "it is tried again when one ends, or when the hub is restarted"
             )
         return None
 
-    def leave_all(self) -> None:
+    def abandon_all(self) -> None:
         """Abandon all loops when the hub ends."""
         for watched in self._loops.values():
-            watched.loop.leave(partial(ProviderError, "the hub ends"))
+            watched.loop.abandon(partial(ProviderError, "the hub ends"))
         self._loops.clear()
 
     # --- watching ------------------------------------------------------------------------------------
@@ -160,9 +160,9 @@ class LoopPool:
             await self._clock.sleep(TICK)
             now, mine = self._clock.now(), time.thread_time() - used
             late = now - began - TICK
-            self._look(now, late if late > TICK else 0.0, mine)
+            self._check(now, late if late > TICK else 0.0, mine)
 
-    def _look(self, now: float, late: float, mine: float) -> None:
+    def _check(self, now: float, late: float, mine: float) -> None:
         """Check every loop.
 
         Args:
@@ -173,25 +173,25 @@ class LoopPool:
         # The plugin's thread used the CPU while the hub's thread did not. Never true without a stall (late = 0).
         holding = [watched for watched in self._loops.values() if watched.used() > late * HELD_SHARE > mine]
         for watched in holding:
-            self._held(watched, late)
+            self._note_lock_held(watched, late)
         if late and not holding:
-            self.own.add(late)
+            self.hub_stalls.add(late)
             log.debug("the event loop stood still for %.1f s, in which its thread used %.1f s of CPU", late, mine)
         for watched in tuple(self._loops.values()):
             if late:  # the stall of the hub may have delayed the answer
                 watched.asked_at += late
             elif watched.answered:
-                self._over(watched, now)
+                self._note_answer(watched, now)
             else:
-                self._blocks(watched, now - watched.asked_at)
+                self._note_block(watched, now - watched.asked_at)
 
-    def _over(self, watched: _Watched, now: float) -> None:
+    def _note_answer(self, watched: _Watched, now: float) -> None:
         """Handle a loop that has run its callback: record the stall if it was late, and post the next callback."""
         if watched.blocked:
             self._record(watched.loop.name, watched.blocked)
         watched.ask(now)
 
-    def _blocks(self, watched: _Watched, seconds: float) -> None:
+    def _note_block(self, watched: _Watched, seconds: float) -> None:
         """Handle a loop that has not run its callback for ``seconds``: log this, and abandon the loop in the end."""
         name = watched.loop.name
         watched.blocked = seconds
@@ -201,13 +201,13 @@ class LoopPool:
                 watched.reported = True
                 text = "provider %r blocks its event loop (%.1f s so far) at %s; blocking calls belong in run_sync"
                 log.warning(text, name, seconds, self._places[name])
-        if seconds >= LEAVE_AFTER:
+        if seconds >= ABANDON_AFTER:
             self._record(name, seconds)
-            self._leave(name, partial(ProviderStalled, f"blocked its event loop at {self._places[name]}"))
+            self._abandon(name, partial(ProviderStalled, f"blocked its event loop at {self._places[name]}"))
             text = "provider %r is started again in a new thread; %d of at most %d threads are abandoned and block"
-            log.warning(text, name, self.blocked(name), MAX_LEFT)
+            log.warning(text, name, self.abandoned_threads(name), MAX_ABANDONED)
 
-    def _held(self, watched: _Watched, seconds: float) -> None:
+    def _note_lock_held(self, watched: _Watched, seconds: float) -> None:
         """Handle a provider that held the interpreter lock and stopped the whole hub for ``seconds``."""
         name = watched.loop.name
         where = self._places[name] = self._place(watched.loop)
@@ -223,12 +223,12 @@ class LoopPool:
             now + length, length, f"stopped the whole hub for {seconds:.1f} s at {where}"
         )
         log.warning("provider %r is suspended for %.0f s: its clusters are unknown", name, length)
-        self._leave(name, lambda: self.suspension(name) or ProviderStalled("was suspended"))
+        self._abandon(name, lambda: self.suspension(name) or ProviderStalled("was suspended"))
 
-    def _leave(self, name: str, why: Callable[[], ProviderError]) -> None:
+    def _abandon(self, name: str, why: Callable[[], ProviderError]) -> None:
         loop = self._loops.pop(name).loop
-        self._left.setdefault(name, []).append(loop)
-        loop.leave(why)
+        self._abandoned.setdefault(name, []).append(loop)
+        loop.abandon(why)
 
     def _record(self, name: str, seconds: float) -> None:
         self.stalls.setdefault(name, StallRecord()).add(seconds)

@@ -1,9 +1,8 @@
 """Runs an event loop for one provider type in its own thread, and passes calls between it and the hub's loop.
 
 A plugin that blocks stops only its own loop. Only frozen values and the hub's own exceptions pass between the loops.
-:meth:`PluginLoop.start` runs a call in the plugin's loop and returns its outcome; code in the plugin's loop uses
-:meth:`PluginLoop.tell`, :meth:`PluginLoop.hand`, :meth:`PluginLoop.ask` and :meth:`PluginLoop.serve` to reach the hub's
-loop. Deadlines are enforced by the hub's loop, so they work while the plugin's loop blocks. A loop that blocks is
+:meth:`PluginLoop.start` runs a call in the plugin's loop and returns its outcome; the ``…_hub`` methods run code in the
+hub's loop. Deadlines are enforced by the hub's loop, so they work while the plugin's loop blocks. A loop that blocks is
 abandoned: its calls end with an error at once, and its later callbacks are ignored.
 """
 
@@ -177,7 +176,7 @@ class Running(Generic[T]):
         elif (failure := task.exception()) is not None:
             error = self._loop.clean(failure)
             del failure
-        self._loop.tell(self.settle, task.result() if error is None else None, error)
+        self._loop.post_to_hub(self.settle, task.result() if error is None else None, error)
 
 
 class PluginLoop:
@@ -186,13 +185,13 @@ class PluginLoop:
     Attributes:
         name: the provider type.
         context: the HubContext for code in this loop.
-        left: returns the error of calls into the loop after it was abandoned; None while the loop is in use.
+        abandoned: returns the error of calls into the loop after it was abandoned; None while the loop is in use.
     """
 
     def __init__(self, name: str, runner: LoopRunner, context: Callable[[PluginLoop], ProviderHub]) -> None:
         self.name = name
         self.runner = runner
-        self.left: Callable[[], ProviderError] | None = None
+        self.abandoned: Callable[[], ProviderError] | None = None
         self._hub = asyncio.get_running_loop()
         self._running: set[Running[Any]] = set()
         self._serving: set[asyncio.Task[None]] = set()
@@ -221,8 +220,8 @@ class PluginLoop:
         Raises:
             ProviderError: the loop was abandoned.
         """
-        if self.left is not None:
-            raise self.left()
+        if self.abandoned is not None:
+            raise self.abandoned()
         running: Running[T] = Running(self, what)
         self._running.add(running)
         self.post(running.begin, f"{owner} {what}", work)
@@ -233,9 +232,9 @@ class PluginLoop:
         with suppress(RuntimeError):
             self.runner.loop.call_soon_threadsafe(call, *args)
 
-    def leave(self, why: Callable[[], ProviderError]) -> None:
+    def abandon(self, why: Callable[[], ProviderError]) -> None:
         """Abandon the loop: fail every call now, ignore later callbacks, and let the thread end when it can."""
-        self.left = why
+        self.abandoned = why
         for running in tuple(self._running):
             running.settle(None, why())
         for task in tuple(self._serving):
@@ -248,22 +247,22 @@ class PluginLoop:
 
     # --- in the plugin's loop ------------------------------------------------------------------------
 
-    def tell(self, call: Callable[..., object], *args: Any) -> None:
+    def post_to_hub(self, call: Callable[..., object], *args: Any) -> None:
         """Schedule a callback in the hub's loop; ignored if this loop is abandoned by then."""
         with suppress(RuntimeError):  # the hub's loop has ended
-            self._hub.call_soon_threadsafe(self._hear, call, args)
+            self._hub.call_soon_threadsafe(self._run_posted, call, args)
 
-    async def hand(self, take: Callable[[T], object], value: T) -> None:
-        """Call ``take(value)`` in the hub's loop and wait for it, so that a fast sender is slowed down."""
-        taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.tell(self._take, take, value, taken)
-        await taken
+    async def call_in_hub(self, function: Callable[[T], object], value: T) -> None:
+        """Call ``function(value)`` in the hub's loop and wait for it, so that a fast sender is slowed down."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.post_to_hub(self._call, function, value, done)
+        await done
 
-    async def ask(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def run_in_hub(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run ``await work()`` in the hub's loop, and return its result or raise its exception."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._hub))
 
-    def serve(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def start_in_hub(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
         """Run ``work()`` as a task in the hub's loop, and return a function that ends it.
 
         The task also ends when this loop is abandoned.
@@ -280,8 +279,8 @@ class PluginLoop:
             for task in serving:
                 task.cancel()
 
-        self.tell(begin)
-        return lambda: self.tell(stop)
+        self.post_to_hub(begin)
+        return lambda: self.post_to_hub(stop)
 
     def clean(self, error: BaseException) -> Exception:
         """A plugin's error, converted for the hub's loop by :func:`hub.observe.providers.faults.clean`."""
@@ -289,27 +288,27 @@ class PluginLoop:
 
     # --- crossing ------------------------------------------------------------------------------------
 
-    def _hear(self, call: Callable[..., object], args: tuple[Any, ...]) -> None:
+    def _run_posted(self, call: Callable[..., object], args: tuple[Any, ...]) -> None:
         """Run a callback in the hub's loop, unless the plugin's loop was abandoned."""
-        if self.left is None:
+        if self.abandoned is None:
             call(*args)
 
-    def _take(self, take: Callable[[T], object], value: T, taken: asyncio.Future[None]) -> None:
+    def _call(self, function: Callable[[T], object], value: T, done: asyncio.Future[None]) -> None:
         error: Exception | None = None
         try:
-            take(value)
+            function(value)
         except Exception as raised:  # noqa: BLE001 - raised again in the plugin's task
             error = clean(raised)
-        self.post(_answer, taken, error)
+        self.post(_finish_call, done, error)
 
 
-def _answer(taken: asyncio.Future[None], error: Exception | None) -> None:
-    if taken.done():  # cancelled
+def _finish_call(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.done():  # cancelled
         return
     if error is None:
-        taken.set_result(None)
+        done.set_result(None)
     else:
-        taken.set_exception(error)
+        done.set_exception(error)
 
 
 # --- what runs in a plugin's loop -----------------------------------------------------------------------

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from hub.model import Node, Resolution
-from hub.observe.providers.calls import Calls, Held
+from hub.observe.providers.calls import Calls, OpenManager
 from hub.observe.providers.host import CLOSE_DEADLINE, Prepared, ProviderHost
 from hub.observe.providers.memory import Memory
 from hub.observe.providers.status import RETRY_CAP, Health, ProviderStatus
@@ -87,7 +87,7 @@ class Resolver:
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._prepared: Prepared | None = None
-        self._held: Held[Any] | None = None
+        self._held: OpenManager[Any] | None = None
         self._provider: NodeProvider | None = None
         self._opened_at = 0.0
         self._reads: tuple[str, ...] | None = None
@@ -112,7 +112,7 @@ class Resolver:
         """Number of failed calls."""
         return self._health.failures
 
-    def needs(self, old: Node | None, new: Node) -> bool:
+    def must_resolve(self, old: Node | None, new: Node) -> bool:
         """Whether the node must be resolved again because ``old`` became ``new``."""
         if old is None or old.created != new.created or self._reads is None:
             return old is not new
@@ -139,7 +139,7 @@ class Resolver:
             if old is None or old.created != node.created:  # another node of the same name
                 self._memory.add(node.name)
                 self.version += 1
-            if self.needs(old, node):
+            if self.must_resolve(old, node):
                 self._pending.add(node.name)
         if self._pending:
             self._quiet.clear()
@@ -173,7 +173,7 @@ class Resolver:
                 if wait <= 0:
                     await self._ask()
                 else:
-                    await self._health.rest(wait, self._wake, partial(self._host.credentials_changed, self.ref.name))
+                    await self._health.wait(wait, self._wake, partial(self._host.credentials_changed, self.ref.name))
         finally:
             await self._close()
 
@@ -214,7 +214,7 @@ class Resolver:
         if everything and self._changed_at is not None:  # before the call: the answer may lack later changes
             self._changed_at, self._last_changed = None, now
         self._asking = True
-        self._health.asking(self._host.renewals(self.ref.name))
+        self._health.begin_call(self._host.renewals(self.ref.name))
         try:
             prepared, provider = await self._open()
             if not batch:
@@ -247,7 +247,7 @@ class Resolver:
         changed = False
         for node in batch:
             current = self._nodes.get(node.name)
-            if current is None or self.needs(node, current):
+            if current is None or self.must_resolve(node, current):
                 continue  # the node is gone, or has changed and is resolved again next
             changed |= self._memory.answer(node.name, said.get(node.name), now)
         if everything and poll is not None:
@@ -281,7 +281,7 @@ class Resolver:
             raise held.failure()
         if self._provider is None:
             prepared = self._prepared
-            if prepared is None or prepared.loop.left is not None:
+            if prepared is None or prepared.loop.abandoned is not None:
                 prepared = await self._host.prepare(self.ref, self.cluster, self.changed, self._api)
             if not isinstance(prepared.type, NodeProviderType):
                 raise TerminalProviderError(f"provider {self.ref.name!r} brings endpoints and resolves no nodes")

@@ -33,7 +33,7 @@ CREDENTIAL_CHECK: Final = 15.0
 UNBLOCK_DELAY: Final = 1.0
 """Seconds from ``changed()`` to the next call after a terminal error, since a provider may call it constantly."""
 
-MAX_REST: Final = 86_400.0
+MAX_WAIT: Final = 86_400.0
 """Maximum seconds of one wait; an event loop does not accept infinity."""
 
 State = Literal["pending", "ready", "degraded"]
@@ -72,10 +72,10 @@ class Health:
         self.blocked_until = float("-inf")
         self.failures = 0
         self._renewals = 0
-        self._look_at = 0.0
+        self._check_at = 0.0
         """Clock.now() of the next check of the credentials after a terminal error."""
 
-    def asking(self, renewals: int) -> None:
+    def begin_call(self, renewals: int) -> None:
         """Note that a call begins; ``renewals`` is the number of changes of credentials so far."""
         self._renewals = renewals
 
@@ -101,7 +101,7 @@ class Health:
         text = describe(error)
         terminal = isinstance(error, TerminalProviderError | ConfigInvalid)
         now = self._clock.now()
-        self._look_at = now + CREDENTIAL_CHECK
+        self._check_at = now + CREDENTIAL_CHECK
         self.blocked_until = float("inf") if terminal else now + max(self._backoff.next(now), _retry_after(error))
         if self.status.state != "degraded" or self.status.error != text:
             log.warning("%s: %s", self._what, text)
@@ -111,7 +111,7 @@ class Health:
         self.status = ProviderStatus("degraded", since, text, terminal)
         return text
 
-    async def rest(self, seconds: float, wake: asyncio.Event, changed: Callable[[int], Awaitable[bool]]) -> None:
+    async def wait(self, seconds: float, wake: asyncio.Event, changed: Callable[[int], Awaitable[bool]]) -> None:
         """Wait before the next call; after a terminal error, check the credentials periodically.
 
         Args:
@@ -120,13 +120,13 @@ class Health:
             changed: returns whether a credential has changed since there were this many renewals.
         """
         if self.status.terminal:
-            seconds = min(seconds, self._look_at - self._clock.now())
+            seconds = min(seconds, self._check_at - self._clock.now())
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(seconds, MAX_REST)):
+            async with asyncio.timeout(min(seconds, MAX_WAIT)):
                 await wake.wait()
         # The check is due even if ``wake`` ended the wait: otherwise nodes that change all the time would prevent it.
-        if self.status.terminal and self._clock.now() >= self._look_at:
-            self._look_at = self._clock.now() + CREDENTIAL_CHECK
+        if self.status.terminal and self._clock.now() >= self._check_at:
+            self._check_at = self._clock.now() + CREDENTIAL_CHECK
             if await changed(self._renewals):
                 self.unblock()
 

@@ -74,8 +74,8 @@ class RemoteCluster:
         self.started_at = clock.now()
         self.client: Client | None = None
         self._reflector: Reflector[Node] | None = None
-        self._told_at = self.started_at
-        """``told_at`` of the previous reflector: a new kubeconfig does not change when the Nodes were last current."""
+        self._current_as_of = self.started_at
+        """``current_as_of`` of the previous reflector: a new kubeconfig does not make the Nodes current."""
         self._requested_at = clock.now()
         self._failed_requests = 0
         self._lists_at_request = 0
@@ -124,10 +124,10 @@ class RemoteCluster:
         return self._store.lists
 
     @property
-    def told_at(self) -> float:
+    def current_as_of(self) -> float:
         """``Clock.now()`` at which ``nodes`` were last known to be current, see :class:`Reflector`."""
-        told = self._reflector.told_at if self._reflector is not None else None
-        return self._told_at if told is None else told
+        told = self._reflector.current_as_of if self._reflector is not None else None
+        return self._current_as_of if told is None else told
 
     def unreachable_for(self) -> float | None:
         """Seconds since the last complete answer (or since the start) if the state is Unreachable; else None."""
@@ -189,7 +189,7 @@ class RemoteCluster:
             await until_one_ends(tasks)
             log.info("cluster %s: kubeconfig changed, connecting again", self.spec.name)
         finally:
-            self._told_at = self.told_at
+            self._current_as_of = self.current_as_of
             self.client = self._reflector = None
             self._connected.clear()
             await client.close()
@@ -258,7 +258,7 @@ class RemoteCluster:
             refusals = 0
             if round_ == self._round:
                 self.uid, self._identified = uid, True
-                self.reconsider()
+                self.check_identity()
 
     async def _again(self, round_: int, backoff: Backoff) -> None:
         """Request another read of the UID after a pause, unless the Nodes failed meanwhile and are not listed again."""
@@ -266,7 +266,7 @@ class RemoteCluster:
         if round_ == self._round or self._current:
             self._identify.set()
 
-    def reconsider(self) -> None:
+    def check_identity(self) -> None:
         """Check the UID again, and update the state; called when approvals or slices have changed."""
         if not self._identified:
             return
@@ -307,7 +307,7 @@ class RemoteCluster:
         self._refused_early = False
         self._current = True
         if self._identified:
-            self.reconsider()
+            self.check_identity()
         else:
             self._identify.set()
 

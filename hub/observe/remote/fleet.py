@@ -139,10 +139,10 @@ class Fleet:
         self._note_suspicion()
         self._note_twins()
 
-    def reconsider(self) -> None:
+    def check_identities(self) -> None:
         """Check every cluster's identity again; called when approvals or slices have changed."""
         for cluster in self.clusters.values():
-            cluster.reconsider()
+            cluster.check_identity()
 
     def _drop_sources(self, keys: Iterable[SourceKey]) -> None:
         for key in keys:
@@ -242,7 +242,7 @@ class Fleet:
 
     def _source_changed(self, key: SourceKey) -> None:
         if (source := self.sources.get(key)) is not None:  # else the source has been dropped and is still ending
-            source.noted()
+            source.state_changed()
         if key.cluster == LOCAL and self._on_copy is not None:
             self._on_copy(key)
         else:
@@ -254,7 +254,7 @@ class Fleet:
         if cluster is None:  # it has been dropped and is still ending
             return
         for source in self._by_cluster.get(name, {}).values():
-            source.noted()
+            source.state_changed()
         if cluster.uid != self._uids.get(name):
             self._note_twins()
         if cluster.status.state is State.UNREACHABLE:

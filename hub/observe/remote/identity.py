@@ -129,7 +129,7 @@ class Identities:
             self._accepted[name] = uid
             return ""
         return (
-            f"its kube-system Namespace has UID {uid}, that of this name's cluster was {', '.join(sorted(known))}: "
+            f"its kube-system Namespace has UID {uid} instead of {', '.join(sorted(known))}: "
             f"the kubeconfig leads to another cluster; correct it, or: hub approve cluster/{name} {approval}"
             f"{self._flags}"
         )

@@ -131,7 +131,7 @@ class OwnNetworks:
 
     Attributes:
         networks: the known networks with the reason why their addresses are not published; kept if a read fails.
-        asked: set once the API has answered every list, even with 403 or 404.
+        answered: set once the API has answered every list, even with 403 or 404.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class OwnNetworks:
         pod_ips: str = "",
         namespaces: tuple[str, ...] = (),
     ) -> None:
-        self.asked = asyncio.Event()
+        self.answered = asyncio.Event()
         self._client = client
         self._clock = clock
         self._on_change = on_change
@@ -157,10 +157,10 @@ class OwnNetworks:
         """Read the networks periodically until cancelled."""
         backoff = Backoff(cap=PERIOD)
         while True:
-            answered = await self.look()
+            answered = await self.read_all()
             await self._clock.sleep(PERIOD if answered else backoff.next(self._clock.now()))
 
-    async def look(self) -> bool:
+    async def read_all(self) -> bool:
         """Read all lists once; returns False if the API did not answer one of them."""
         answered = all(await asyncio.gather(*map(self._read, LISTS)))
         found = self._sorted()
@@ -168,7 +168,7 @@ class OwnNetworks:
             self.networks = found
             self._on_change()
         if answered:
-            self.asked.set()
+            self.answered.set()
         return answered
 
     async def _read(self, source: _List) -> bool:

@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from hub.decide.addresses import Accepted, AddressPolicy, OwnNetwork
-from hub.decide.brought import SnapshotMemory, view_of_snapshot
+from hub.decide.snapshot_view import SnapshotMemory, view_of_snapshot
 from hub.decide.view import ViewBuilder, ViewResult
 from hub.errors import HubError
-from hub.kube.reflector import STEADY
+from hub.kube.reflector import STEADY_AFTER
 from hub.model import LOCAL, GuardDefaults, Node, Resolution, SourceView
 from hub.observe.providers.endpoints import EndpointWatch
 from hub.observe.providers.host import ProviderHost
@@ -33,7 +33,7 @@ from hub.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 NOT_LOADED: Final = "its provider is not ready yet"
-LOOK_AGAIN: Final = 1.0
+REBUILD_AFTER: Final = 1.0
 """Seconds until a view is built again after it has requested a list of the Nodes."""
 
 
@@ -85,7 +85,7 @@ class Source:
         self._good: dict[NodePolicy, SourceView] = {}
         """The last known good views, which are published while the source is unknown."""
         self._was_known = False
-        """Whether the source was known at the last call of ``noted``."""
+        """Whether the source was known at the last call of ``state_changed``."""
         self._loaded = asyncio.Event()
 
     async def run(self) -> None:
@@ -153,7 +153,7 @@ class Source:
         news = self._resolver.update(changed, gone)
         return news or any(builder.disrupted for builder in self._builders.values())
 
-    def noted(self) -> None:
+    def state_changed(self) -> None:
         """Handle a changed state of the cluster or provider: if the source became unknown, update the last good views.
 
         They are built here because no pass may have built them: the Service is paused, or the replica does not lead.
@@ -202,7 +202,7 @@ class Source:
         feed = self._watch or self._resolver
         return feed.scope if feed is not None else ""
 
-    def seen(self, policy: NodePolicy) -> ViewResult | None:
+    def last_view(self, policy: NodePolicy) -> ViewResult | None:
         """The view of the last pass under a node policy; None if there was no pass, or the source was unknown."""
         found = self._views.get(policy)
         return found if found is not None and found.view.unknown is None else None
@@ -244,8 +244,8 @@ class Source:
         # A grace period has ended by the clock, but the Nodes were last confirmed before its end: list them again.
         if result.wake_at is not None and result.wake_at <= now:
             assert self._remote is not None  # noqa: S101 - only views of Nodes wake by the clock
-            self._remote.list_again(STEADY)
-            result = replace(result, wake_at=now + LOOK_AGAIN)
+            self._remote.list_again(STEADY_AFTER)
+            result = replace(result, wake_at=now + REBUILD_AFTER)
         good = self._good.get(policy)
         if result.view.unknown is None:
             self._good[policy] = result.view
@@ -280,10 +280,10 @@ class Source:
             builder = ViewBuilder(self.spec.name, policy, self._addresses, self.spec.max_endpoints)
             self._builders[policy] = builder
         moment = now
-        if policy.not_ready_grace > STEADY:
+        if policy.not_ready_grace > STEADY_AFTER:
             # The watch may be silent and the node Ready again: the grace period ends by the time at which the Nodes
             # were last known to be current.
-            moment = min(now, now - self._clock.now() + self._remote.told_at)
+            moment = min(now, now - self._clock.now() + self._remote.current_as_of)
         return builder.build(self._remote.nodes, self.resolutions, moment)
 
     def _unknown(self) -> str:

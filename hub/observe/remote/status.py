@@ -62,7 +62,7 @@ class StartingServer:
     def __init__(self) -> None:
         self._refusals = 0
 
-    def over(self, error: HubError | None) -> bool:
+    def should_warn(self, error: HubError | None) -> bool:
         """Note the outcome of an attempt (None = success), and return whether to warn about it."""
         self._refusals = self._refusals + 1 if isinstance(error, Forbidden) else 0
         return error is not None and not 0 < self._refusals < self.PATIENCE

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.decide.addresses import AddressPolicy
-from hub.decide.brought import SnapshotMemory, view_of_snapshot
+from hub.decide.snapshot_view import SnapshotMemory, view_of_snapshot
 from hub.decide.view import ViewResult
 from hub.model import Conditions, Port, Service, Snapshot, SnapshotEndpoint, SourceView
 from tests.support import build

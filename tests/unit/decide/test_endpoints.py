@@ -272,7 +272,7 @@ def test_equal_endpoints_get_the_same_tuple() -> None:
     assert content.kept(EndpointSet(build.endpoints(2))) is kept
     assert content.kept(EndpointSet(build.endpoints(5))) is content.endpoints
     new = build.endpoint("10.9.9.9")
-    assert content.becomes((*kept, new)) is content.becomes((*kept, new))
+    assert content.intern((*kept, new)) is content.intern((*kept, new))
 
 
 def test_first_of_duplicates_is_compared() -> None:

@@ -179,7 +179,7 @@ def test_service_lists_current_and_former_sources() -> None:
     found = TargetFacts(build.decision(unknown={"eu": "timeout"}), ("eu",), (left,))
     assert [step[1:] for step in map(tuple_of, explain_service(KEY, facts(found))) if step[0] == "source"] == [
         ("eu", "unknown", "timeout; 0 published, 0 ready, nothing is removed"),
-        ("us", "no source", "1 published, 1 ready; no longer a source of the Service"),
+        ("us", "not a source", "1 published, 1 ready; no longer a source of the Service"),
     ]
 
 

@@ -606,7 +606,7 @@ def test_release_has_a_finding() -> None:
         scene.say({})
     assert scene.say({}, after=HOLD).findings == (
         Finding("PlanReleased", "eu (IPv4): 2 endpoints may go: the same answer has stood for 300 s", ("a", "b")),
-        Finding("EmptyResultAccepted", "eu (IPv4): empty, as 3 answers said"),
+        Finding("EmptyResultAccepted", "eu (IPv4): empty, confirmed by 3 answers"),
     )
 
 

@@ -35,7 +35,7 @@ def test_last_known_port_is_still_probed() -> None:
 def test_unknown_port_is_not_checked() -> None:
     """If the port is not known, the addresses are not checked, and a finding names the Service."""
     found = check_for(SOURCE, PUBLISHED, {REF: PortReading(None, "it does not exist")}, unreachable=False)
-    assert found == NoPort("eu: Service ingress/envoy: it does not exist; the checks rest")
+    assert found == NoPort("eu: Service ingress/envoy: it does not exist; nothing is probed")
     assert isinstance(check_for(SOURCE, PUBLISHED, unreachable=False), NoPort)
 
 
@@ -43,7 +43,7 @@ def test_unknown_port_is_not_checked() -> None:
 def test_invalid_port_number_is_not_probed(number: int) -> None:
     """A number that is not a port is not probed, because the socket would raise an error."""
     found = check_for(SOURCE, PUBLISHED, {REF: PortReading(number)}, unreachable=False)
-    message = f"eu: Service ingress/envoy: its healthCheckNodePort {number} is no port; the checks rest"
+    message = f"eu: Service ingress/envoy: its healthCheckNodePort {number} is not a valid port; nothing is probed"
     assert found == NoPort(message)
 
 

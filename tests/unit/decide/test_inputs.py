@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hub.decide.checks import Check
-from hub.decide.inputs import policy_stands, stand_in
+from hub.decide.inputs import unreachable_seconds, view_of_unknown
 from hub.model import FAILED, PUBLISHED, Slice, SourceView
 from hub.registry.spec import HealthPolicy, UnreachablePolicy
 from tests.support import build
@@ -16,22 +16,22 @@ KNOWN = SourceView("eu", None, {})
 def test_a_policy_that_took_effect_outlives_the_kind_of_the_failure() -> None:
     """Endpoints that an ``unreachable`` policy removed do not come back when refusals turn into 503s."""
     given_up: set[str] = set()
-    assert policy_stands(SOURCE, UNKNOWN, 600.0, given_up) == 600.0
-    assert policy_stands(SOURCE, UNKNOWN, None, given_up) == 600.0
+    assert unreachable_seconds(SOURCE, UNKNOWN, 600.0, given_up) == 600.0
+    assert unreachable_seconds(SOURCE, UNKNOWN, None, given_up) == 600.0
 
 
 def test_a_policy_that_took_no_effect_yet_does_not_begin_with_a_503() -> None:
     """A cluster that answers 503 before ``after`` keeps its endpoints."""
     given_up: set[str] = set()
-    assert policy_stands(SOURCE, UNKNOWN, 599.0, given_up) == 599.0
-    assert policy_stands(SOURCE, UNKNOWN, None, given_up) is None
+    assert unreachable_seconds(SOURCE, UNKNOWN, 599.0, given_up) == 599.0
+    assert unreachable_seconds(SOURCE, UNKNOWN, None, given_up) is None
 
 
 def test_a_statement_ends_it() -> None:
     """After a complete answer the time without a connection starts from zero."""
     given_up = {"eu"}
-    assert policy_stands(SOURCE, KNOWN, None, given_up) is None
-    assert policy_stands(SOURCE, UNKNOWN, None, given_up) is None
+    assert unreachable_seconds(SOURCE, KNOWN, None, given_up) is None
+    assert unreachable_seconds(SOURCE, UNKNOWN, None, given_up) is None
 
 
 def test_recovery_applies_after_a_restart_with_an_unknown_source() -> None:
@@ -47,5 +47,5 @@ def test_recovery_applies_after_a_restart_with_an_unknown_source() -> None:
     adopted: dict[str, tuple[Slice, ...]] = {}
     for verdict, conditions in ((False, FAILED), (True, PUBLISHED), (True, PUBLISHED)):
         pipeline.health = {check: {good: True, bad: verdict}}
-        pipeline.run(stand_in(UNKNOWN, pipeline.slices, adopted, left=False))
+        pipeline.run(view_of_unknown(UNKNOWN, pipeline.slices, adopted, left=False))
         assert pipeline.endpoint(bad).conditions == conditions

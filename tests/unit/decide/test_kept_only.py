@@ -162,7 +162,10 @@ def test_kept_node_is_reported_as_kept_only() -> None:
     result = builder.build(made, {name: Found((address(name),)) for name in made}, NOW)
     report = result.reports["a"]
     assert (report.eligible, report.reason, report.addresses) == (True, "", ("10.0.0.1",))
-    assert report.message == "not Ready: stays where it is published until nodes.notReadyGrace is over, is not added"
+    assert (
+        report.message
+        == "not Ready: its published endpoints stay until nodes.notReadyGrace is over, new ones are not added"
+    )
 
 
 def test_a_ports_problem_of_a_kept_source_changes_nothing() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hub.decide.ports import PortProblem, PortReading, Ports, of_published, ports
+from hub.decide.ports import PortProblem, PortReading, Ports, ports, ports_of_published
 from hub.model import Port, ServicePort, TargetKey
 from hub.registry.spec import NodePortRef, PortSpec
 from tests.support import build
@@ -76,7 +76,7 @@ def test_a_port_that_is_not_allowed_in_words() -> None:
         "port 443, taken from the Service, is outside the cluster's allowedPorts; "
         "write it in the registry entry's ports, or extend allowedPorts",
     )
-    assert of_entry(PortSpec(0, "https")) == PortProblem("PortNotAllowed", "port 0 is no port")
+    assert of_entry(PortSpec(0, "https")) == PortProblem("PortNotAllowed", "port 0 is not a valid port")
 
 
 @pytest.mark.parametrize("number", [1, 65535])
@@ -228,7 +228,7 @@ def test_unknown_source_keeps_the_published_port_number() -> None:
     service = build.service(ports=(NAMED,))
     found = ports(build.target(), service, None, None, last=(Port("http", 8080),))
     assert found == Ports((Port("http", 8080),))
-    assert of_published(service, (Port("http", 9090),)) == (Port("http", 9090),)
+    assert ports_of_published(service, (Port("http", 9090),)) == (Port("http", 9090),)
 
 
 # --- ports read from remote Services -----------------------------------------------------------------------

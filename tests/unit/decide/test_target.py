@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hub.decide.endpoints import EndpointSet, GroupKey
 from hub.decide.ports import PortReading
 from hub.decide.sources import SourceInput
-from hub.decide.target import Desired, Refused, Waiting, Wish, WishMemory, desire
+from hub.decide.target import Desired, DesiredMemory, Refused, TargetInput, Waiting, desired_endpoints
 from hub.model import (
     DRAINING,
     PUBLISHED,
@@ -89,7 +89,10 @@ def two(**more: Any) -> Pipeline:
 )
 def test_unfit_services(service: Service | None, expected: Waiting | Refused) -> None:
     """A Service that cannot be a target is refused with a reason and a next step."""
-    assert desire(Wish(build.target(), service, [offer(view("eu", "a"))], (), 0.0), WishMemory()) == expected
+    assert (
+        desired_endpoints(TargetInput(build.target(), service, [offer(view("eu", "a"))], (), 0.0), DesiredMemory())
+        == expected
+    )
 
 
 def test_a_fit_service_is_published() -> None:
@@ -985,7 +988,7 @@ def test_refused_addresses_are_not_published() -> None:
     it.run(view("eu", "a"))
     zoned = build.view("eu", eps("a", "b", "c", zone="z"))
     refused = frozenset({where("a"), where("b")})
-    found = desire(Wish(it.target, it.service, [offer(zoned)], it.slices, 0.0, refused), it.memory)
+    found = desired_endpoints(TargetInput(it.target, it.service, [offer(zoned)], it.slices, 0.0, refused), it.memory)
     assert isinstance(found, Desired)
     (group,) = found.groups
     assert group.endpoints == {**eps("a"), **eps("c", zone="z")}

@@ -396,7 +396,12 @@ def test_report_of_a_node(node: dict[str, Any], answer: Resolution | None, expec
     [
         (
             Found(("10.0.0.1",)),
-            report("n", "", "not Ready, as too many are: stays where it is published, is not added", ("10.0.0.1",)),
+            report(
+                "n",
+                "",
+                "not Ready, like too many nodes: its published endpoints stay, new ones are not added",
+                ("10.0.0.1",),
+            ),
         ),
         (Unknown("timeout"), report("n", "unknown", "address not known")),
     ],
@@ -432,7 +437,7 @@ def test_findings_in_words() -> None:
     assert result.view.cluster == "eu"
     assert result.findings == (
         Finding("AddressConflict", "eu: nodes share 10.0.0.1", ("10.0.0.1",)),
-        Finding("ClusterDisrupted", "eu: 3 of 5 nodes are not Ready; none leaves for that until fewer are"),
+        Finding("ClusterDisrupted", "eu: 3 of 5 nodes are not Ready; none is removed for that until fewer are"),
         Finding(
             "InvalidAddressSkipped",
             "eu: 2 addresses must not be published, such as 'bad\\ntext' of c: not an IP address",

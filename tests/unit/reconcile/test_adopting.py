@@ -48,7 +48,7 @@ def test_obstacle_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     way = Finding("AdoptionWaiting", "one of two")
 
     for findings in ((way,), (way, Finding("AddressConflict", "x")), (), (way,)):
-        made.tell(KEY, findings)
+        made.log_obstacles(KEY, findings)
 
     assert [record.getMessage() for record in caplog.records] == ["edge/payments: AdoptionWaiting: one of two"] * 2
 

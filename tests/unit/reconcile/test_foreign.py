@@ -124,7 +124,7 @@ def test_foreign_finding_names_slices_and_controllers() -> None:
     [finding] = world.told
     assert finding.reason == "ForeignEndpoints"
     assert finding.message == (
-        f"{LISTED + 5} slices of others are published for this Service too, managed by an unnamed controller, somebody"
+        f"{LISTED + 5} slices of other controllers are published for this Service too: an unnamed controller, somebody"
     )
     assert finding.objects == tuple(f"old-{number:03}" for number in range(LISTED))
 

@@ -44,7 +44,7 @@ def test_a_change_that_means_no_write_is_not_counted() -> None:
     latency = Latency()
     latency.arrived(ONE, 10.0)
     latency.begin(ONE)
-    latency.nothing(ONE)
+    latency.wrote_nothing(ONE)
     latency.published(ONE, 12.0)
     assert (sum(latency.seconds.counts), latency.oldest(12.0)) == (0, 0.0)
 

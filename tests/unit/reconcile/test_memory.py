@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hub.decide.plan import Plan
 from hub.errors import Forbidden
-from hub.reconcile.memory import AWAY_FIRST, REFUSED_FOR, WriteMemory
+from hub.reconcile.memory import NAMESPACE_FIRST, REFUSED_FOR, WriteMemory
 from hub.reconcile.writer import Outcome
 from tests.support import build
 
@@ -41,9 +41,9 @@ def test_a_missing_namespace_is_waited_for() -> None:
     assert len(memory.note(Outcome(missing_namespace=True), "u", 0.0)) == 1
     held = memory.allow(PLAN, "u", 0.1)
     assert held.plan.writes == 0
-    assert AWAY_FIRST <= (held.wake_at or 0.0) <= AWAY_FIRST * 1.2
+    assert NAMESPACE_FIRST <= (held.wake_at or 0.0) <= NAMESPACE_FIRST * 1.2
     assert memory.note(Outcome(missing_namespace=True), "u", 3.0) == []
-    assert (memory.allow(PLAN, "u", 3.0).wake_at or 0.0) - 3.0 >= 2 * AWAY_FIRST
+    assert (memory.allow(PLAN, "u", 3.0).wake_at or 0.0) - 3.0 >= 2 * NAMESPACE_FIRST
 
 
 def test_a_new_service_ends_the_wait_for_a_namespace() -> None:

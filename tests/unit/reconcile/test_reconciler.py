@@ -34,7 +34,7 @@ from hub.observe.remote.fleet import Fleet, SourceKey
 from hub.reconcile.adopting import Adopting
 from hub.reconcile.gather import Gather
 from hub.reconcile.reconciler import RECHECK, Reconciler
-from hub.reconcile.writer import Free, Writer
+from hub.reconcile.writer import NoElection, Writer
 from hub.registry.load import loads
 from hub.registry.spec import ClusterSpec, HealthPolicy, Registry, TargetSpec
 from tests.support import build
@@ -102,7 +102,7 @@ class Hub:
             approvals=lambda: self.approved,
             uid=lambda name: self.uids.get(name, ""),
         )
-        self.reconciler = Reconciler(gather, Writer(self, Free()), self.clock)
+        self.reconciler = Reconciler(gather, Writer(self, NoElection()), self.clock)
         self.services.replace({KEY: build.service()}, "1")
 
     def registry_of(self, *targets: TargetSpec, **more: Any) -> Registry:
@@ -434,7 +434,7 @@ async def test_finding_names_broken_entries_that_keep_slices(hub: Hub) -> None:
     last = hub.reconciler.last(KEY)
     assert last is not None
     assert [(each.reason, each.objects) for each in last.findings] == [("MaybeRenamed", ("eu",))]
-    said = "eu: in no entry; stays until these are mended, as one may have been called so: europe"
+    said = "eu: in no entry, but perhaps a former name in a broken one, so its endpoints stay: europe"
     assert last.findings[0].message == said
 
 

@@ -97,7 +97,7 @@ def test_latency_forgets_changes_that_mean_no_write() -> None:
     latency = Latency()
     latency.arrived(KEY, 10.0)
     latency.begin(KEY)
-    latency.nothing(KEY)
+    latency.wrote_nothing(KEY)
     latency.begin(KEY)
     latency.published(KEY, 500.0)
     latency.arrived(OTHER, 10.0)

@@ -202,7 +202,7 @@ def fails(board: Hand, addresses: Iterable[str], rounds: int = 3) -> None:
     for _ in range(rounds):
         board.clock.time += 5.0
         board.answer(*addresses, wrong="timed out")
-        board._look(board.clock.now())
+        board._check_suspicion(board.clock.now())
 
 
 def test_an_outage_of_everything_freezes_verdicts(caplog: pytest.LogCaptureFixture) -> None:
@@ -218,10 +218,10 @@ def test_an_outage_of_everything_freezes_verdicts(caplog: pytest.LogCaptureFixtu
 
     board.clock.time += 5.0
     board.answer(*every[:14])
-    board._look(board.clock.now())
+    board._check_suspicion(board.clock.now())
     assert board.suspected  # six of twenty: 30 %
     board.answer(every[14])
-    board._look(board.clock.now())
+    board._check_suspicion(board.clock.now())
     assert not board.suspected
     assert [record.levelname for record in caplog.records].count("WARNING") == 2
     fails(board, every[15:])

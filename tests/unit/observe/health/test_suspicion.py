@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from hub.observe.health.suspicion import Seen, calm, suspicious
+from hub.observe.health.suspicion import LastAnswer, calm, suspicious
 
 NOW = 1000.0
 
 
-def failing(count: int, cluster: str, *, since: float = NOW - 2) -> list[Seen]:
+def failing(count: int, cluster: str, *, since: float = NOW - 2) -> list[LastAnswer]:
     """Addresses that have stopped answering."""
-    return [Seen(cluster, passing=False, at=NOW - 1, since=since, interval=5.0)] * count
+    return [LastAnswer(cluster, passing=False, at=NOW - 1, since=since, interval=5.0)] * count
 
 
-def answering(count: int, cluster: str = "eu", *, at: float = NOW - 1) -> list[Seen]:
+def answering(count: int, cluster: str = "eu", *, at: float = NOW - 1) -> list[LastAnswer]:
     """Addresses that answer."""
-    return [Seen(cluster, passing=True, at=at, since=NOW - 100, interval=5.0)] * count
+    return [LastAnswer(cluster, passing=True, at=at, since=NOW - 100, interval=5.0)] * count
 
 
 def test_more_than_half_in_two_clusters_is_suspicious() -> None:

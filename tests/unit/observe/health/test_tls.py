@@ -12,7 +12,7 @@ from hub_testkit.simulator.identity import AUTHORITY
 
 from hub.decide.checks import Check
 from hub.observe.health import tls
-from hub.observe.health.tls import LOOK_AGAIN, Trust, TrustError, Trusts, context, trust_of
+from hub.observe.health.tls import FILE_CHECK, Trust, TrustError, Trusts, context, trust_of
 
 
 def test_insecure_checks_share_one_trust() -> None:
@@ -72,7 +72,7 @@ async def test_a_file_that_no_check_asks_for_is_not_looked_at(tmp_path: Path, ca
     assert "no such file" in trusts.problem(trust)
     del trusted
     caplog.clear()
-    await trusts.refresh(LOOK_AGAIN)
+    await trusts.refresh(FILE_CHECK)
     assert (trusts.problem(trust), caplog.records) == ("", [])
 
 
@@ -85,12 +85,12 @@ async def test_a_replaced_file_is_read_again_and_a_bad_one_is_not_used(tmp_path:
     assert trusted.context is None
     assert "no such file" in trusted.problem
     path.write_text(AUTHORITY)
-    await trusts.refresh(LOOK_AGAIN)
+    await trusts.refresh(FILE_CHECK)
     first = trusted.context
     assert first is not None
     assert not trusted.problem
     path.write_text("broken")
-    await trusts.refresh(2 * LOOK_AGAIN)
+    await trusts.refresh(2 * FILE_CHECK)
     assert trusted.context is first
     assert "no certificate" in trusted.problem
 
@@ -131,9 +131,9 @@ async def test_a_mount_that_does_not_answer_hurts_no_other_check(
     answers.clear()
     try:
         async with asyncio.timeout(5):
-            await trusts.refresh(LOOK_AGAIN)
+            await trusts.refresh(FILE_CHECK)
             other = trusts.get(Trust(insecure=True))
-            await trusts.refresh(2 * LOOK_AGAIN)
+            await trusts.refresh(2 * FILE_CHECK)
         assert (hung.context, hung.problem) == (first, f"health.ca {path}: does not answer within 0.3 s")
         assert other.context is not None
         assert len(caplog.records) == 1
@@ -142,6 +142,6 @@ async def test_a_mount_that_does_not_answer_hurts_no_other_check(
     async with asyncio.timeout(5):
         while hung.reader._running is not None:  # noqa: ASYNC110 - set by the loop
             await asyncio.sleep(0.01)
-    await trusts.refresh(3 * LOOK_AGAIN)
+    await trusts.refresh(3 * FILE_CHECK)
     assert hung.context is not None
     assert not hung.problem

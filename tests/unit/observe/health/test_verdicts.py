@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.decide.checks import Verdict
-from hub.observe.health.verdicts import Standing, advance
+from hub.observe.health.verdicts import CheckState, advance
 
 
 def after(start: Verdict, answers: str, *, rise: int = 2, fall: int = 3, frozen: bool = False) -> Verdict:
     """The verdict after a series of answers: ``+`` is a pass, ``-`` a failure."""
-    standing = Standing(start)
+    standing = CheckState(start)
     for answer in answers:
         standing = advance(standing, passed=answer == "+", rise=rise, fall=fall, frozen=frozen)
     return standing.verdict
@@ -44,7 +44,7 @@ def test_a_run_of_answers_decides(start: Verdict, answers: str, verdict: Verdict
 def test_frozen_failures_count_for_nothing() -> None:
     """While verdicts are frozen failures are ignored, and the count restarts at zero afterwards."""
     assert after(start=True, answers="-----", frozen=True) is True
-    standing = advance(Standing(verdict=True, run=2, passing=False), passed=False, rise=2, fall=3, frozen=True)
+    standing = advance(CheckState(verdict=True, run=2, passing=False), passed=False, rise=2, fall=3, frozen=True)
     assert advance(standing, passed=False, rise=2, fall=3).verdict is True
 
 
@@ -67,6 +67,6 @@ def test_a_verdict_is_the_last_full_run(answers: str, rise: int, fall: int, star
 
 def test_an_answer_that_confirms_the_verdict_changes_nothing() -> None:
     """The standing of an address that keeps passing stays the same object."""
-    standing = advance(Standing(verdict=True), passed=True, rise=3, fall=3)
+    standing = advance(CheckState(verdict=True), passed=True, rise=3, fall=3)
     assert advance(standing, passed=True, rise=3, fall=3) is standing
-    assert standing == Standing(verdict=True, passing=True)
+    assert standing == CheckState(verdict=True, passing=True)

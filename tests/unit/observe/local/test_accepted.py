@@ -22,10 +22,10 @@ from hub.observe.local.accepted import (
     PLAIN,
     ROOM,
     Keeper,
+    load_kept,
     owner_in,
     packed,
     read,
-    stand_in,
     withheld,
 )
 from hub.registry.file import MAX_BYTES
@@ -138,7 +138,7 @@ async def test_equal_content_is_written_once() -> None:
     api = Api()
     for content, writes in ((CONTENT, 1), (CONTENT, 1), (CONTENT + b"# more\n", 2)):
         each = keeper(api)
-        each.accepted(content)
+        each.keep(content)
         await run(each, api, writes)
         assert len(api.writes) == writes
         assert api.stored is not None
@@ -150,7 +150,7 @@ async def test_garbage_is_replaced() -> None:
     """Content that cannot be read is overwritten."""
     api = Api({"metadata": {"resourceVersion": "7"}, "binaryData": {PACKED: "no base64!"}})
     each = keeper(api)
-    each.accepted(CONTENT)
+    each.keep(CONTENT)
     await run(each, api, 1)
     assert api.stored is not None
     assert api.stored["data"] == {PLAIN: CONTENT.decode()}
@@ -161,11 +161,11 @@ async def test_a_standby_writes_nothing_until_it_leads() -> None:
     """A standby writes its accepted registry when it begins to lead."""
     api, leads = Api(), [False]
     each = Keeper(cast("Client", api), HastyClock(), "ops", "default", lambda: leads[0])
-    each.accepted(CONTENT)
+    each.keep(CONTENT)
     await run(each, api, 0)
     assert api.writes == []
     leads[0] = True
-    each.led()
+    each.begin_leading()
     await run(each, api, 1)
     assert api.writes == [f"POST {PATH}"]
 
@@ -176,7 +176,7 @@ async def test_failed_write_is_logged_once_and_retried(caplog: pytest.LogCapture
     api = Api()
     api.errors = [Forbidden(403), Forbidden(403), Conflict(409)]
     each = keeper(api)
-    each.accepted(CONTENT)
+    each.keep(CONTENT)
     await run(each, api, 4)
     assert len(api.writes) == 4
     assert each.problem == ""
@@ -188,7 +188,7 @@ async def test_stored_registry_has_owner_and_time() -> None:
     """Labels name the owner and an annotation the time; a new ConfigMap has no resourceVersion."""
     api = Api()
     each = keeper(api)
-    each.accepted(CONTENT)
+    each.keep(CONTENT)
     await run(each, api, 1)
     assert api.stored is not None
     meta = api.stored["metadata"]
@@ -203,25 +203,25 @@ async def test_a_withheld_removal_is_noted_and_taken_back() -> None:
     """``withhold`` changes only its annotation; a Keeper that was not told keeps the present one."""
     api = Api()
     first = keeper(api)
-    first.accepted(CONTENT)
+    first.keep(CONTENT)
     await run(first, api, 1)
     assert await withheld(cast("Client", api), "ops", "default") is False
     assert api.stored is not None
     at = api.stored["metadata"]["annotations"][ACCEPTED_AT] = "2026-01-01T00:00:00Z"
 
-    first.withhold("abc")
+    first.note_withheld("abc")
     await run(first, api, 2)
     assert api.stored["metadata"]["annotations"] == {ACCEPTED_AT: at, ANNOTATION_WITHHELD: "abc"}
     assert await withheld(cast("Client", api), "ops", "default") is True
-    first.withhold("abc")
+    first.note_withheld("abc")
     await run(first, api, 2)
 
     second = keeper(api)
-    second.accepted(CONTENT)
+    second.keep(CONTENT)
     await run(second, api, 2)
     assert (len(api.writes), api.stored["metadata"]["annotations"][ANNOTATION_WITHHELD]) == (2, "abc")
 
-    second.withhold("")
+    second.note_withheld("")
     await run(second, api, 3)
     assert (len(api.writes), api.stored["metadata"]["annotations"]) == (3, {ACCEPTED_AT: at})
 
@@ -257,7 +257,7 @@ async def test_too_large_registry_is_logged_and_not_stored(caplog: pytest.LogCap
     """A registry that is too large is logged, and never written."""
     api = Api()
     each = keeper(api)
-    each.accepted(random.Random(1).randbytes(ROOM + 1000))
+    each.keep(random.Random(1).randbytes(ROOM + 1000))
     task = asyncio.create_task(each.run())
     async with asyncio.timeout(10):
         while "too large" not in caplog.text:  # noqa: ASYNC110 - a thread packs meanwhile
@@ -271,7 +271,7 @@ async def test_former_leader_does_not_write() -> None:
     """Leadership is checked again right before the write."""
     api, answers = Api(), [True, False]
     each = Keeper(cast("Client", api), HastyClock(), "ops", "default", lambda: answers.pop(0) if answers else False)
-    each.accepted(CONTENT)
+    each.keep(CONTENT)
     await run(each, api, 0)
     assert api.writes == []
 
@@ -280,12 +280,12 @@ REGISTRY = b"version: 1\nowner: default\nclusters: []\n"
 
 
 async def kept(content: bytes, owner: str, tmp_path: Any, file: bytes = b"clusters: [") -> tuple[Any, str]:
-    """The result of ``stand_in`` for a rejected file, with this content kept for the owner."""
+    """The result of ``load_kept`` for a rejected file, with this content kept for the owner."""
     (tmp_path / "clusters.yaml").write_bytes(file)
     body = packed(content)
     assert body is not None
     api = Api({"metadata": {"annotations": {ACCEPTED_AT: "2026-01-01T00:00:00Z"}}, **body})
-    return await stand_in(cast("Client", api), "ops", str(tmp_path / "clusters.yaml"), owner)
+    return await load_kept(cast("Client", api), "ops", str(tmp_path / "clusters.yaml"), owner)
 
 
 async def test_the_last_accepted_registry_stands_in(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -318,6 +318,6 @@ async def test_no_registry_is_used_without_an_answer(
     """If nothing is kept, nothing is logged; if the API does not answer, the log says so."""
     api = Api()
     api.away = error
-    assert await stand_in(cast("Client", api), "ops", str(tmp_path / "none"), "default") == (None, "")
+    assert await load_kept(cast("Client", api), "ops", str(tmp_path / "none"), "default") == (None, "")
     assert bool(caplog.records) is bool(says)
     assert says in caplog.text

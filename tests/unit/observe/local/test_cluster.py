@@ -127,7 +127,7 @@ def test_deletion_is_remembered_until_confirmed(store: SliceStore) -> None:
     store.deleted(third)
     store.replace({}, "110")
 
-    assert store._buried == set()
+    assert store._deleted_uids == set()
 
 
 def test_restored_etcd_is_believed(store: SliceStore, woken: list[TargetKey]) -> None:
@@ -145,14 +145,14 @@ def test_restored_etcd_is_believed(store: SliceStore, woken: list[TargetKey]) ->
 
 
 def test_state_of_a_restored_etcd_is_another_one(store: SliceStore) -> None:
-    """``in_state`` returns a slice of the same version, unless the list is older than the last event."""
+    """``stored_at_version`` returns a slice of the same version, unless the list is older than the last event."""
     store.upsert(key(published(300)), published(300), "300")
-    assert store.in_state(key(published(300)), "300", "320") == published(300)
-    assert store.in_state(key(published(300)), "310", "320") is None
-    assert store.in_state(key(published(300, name="other")), "300", "320") is None
+    assert store.stored_at_version(key(published(300)), "300", "320") == published(300)
+    assert store.stored_at_version(key(published(300)), "310", "320") is None
+    assert store.stored_at_version(key(published(300, name="other")), "300", "320") is None
     store.upsert(key(published(300, name="late")), published(900, name="late"), "900")
 
-    assert store.in_state(key(published(300)), "300", "500") is None
+    assert store.stored_at_version(key(published(300)), "300", "500") is None
 
 
 @pytest.mark.parametrize(
@@ -303,13 +303,13 @@ def test_a_page_of_a_list_is_thinned_before_the_next_one_is_read() -> None:
     rights = Rights()
     store = SliceStore(lambda _: None, rights.whole)
     value = full(101)
-    page = store.lean({key(value): value})
+    page = store.shrink_page({key(value): value})
     rights.ours = True
 
     store.replace(page, "101")
 
     assert store.thin(TARGET) == [key(value)]
-    assert store.lean({key(value): value}) == {key(value): value}
+    assert store.shrink_page({key(value): value}) == {key(value): value}
 
 
 def test_equal_endpoints_of_two_slices_are_one_object(store: SliceStore) -> None:

@@ -113,10 +113,10 @@ async def test_slices_of_new_owners_are_followed_from_then_on(sim: SimulatedClus
     sim.put(ours("b", owner="another"))
     async with following(client) as hub:
         lists = sim.requests["list", "endpointslices"]
-        hub.own(("default",))
+        hub.follow_owners(("default",))
         await asyncio.sleep(0.1)
         assert sim.requests["list", "endpointslices"] == lists
-        hub.own(("default", "another"))
+        hub.follow_owners(("default", "another"))
         await until(lambda: names(hub) == ["a", "b"])
 
 

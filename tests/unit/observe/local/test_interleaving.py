@@ -116,7 +116,7 @@ class World:
         if self.listing is not None:
             found, version, self.heard = self.listing
             self.listing = None
-            self.store.replace(self.store.lean(found), str(version))
+            self.store.replace(self.store.shrink_page(found), str(version))
 
     def settle(self) -> None:
         """Let everything under way arrive."""

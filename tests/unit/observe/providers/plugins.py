@@ -150,7 +150,7 @@ async def left(loop: PluginLoop) -> None:
     """Abandon a plugin's loop, and wait until its thread has ended."""
     import asyncio
 
-    loop.leave(partial(ProviderError, "the test is over"))
+    loop.abandon(partial(ProviderError, "the test is over"))
     async with asyncio.timeout(5):
         while loop.runner.alive:  # noqa: ASYNC110 - states
             await asyncio.sleep(0.01)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from hub.errors import ProviderError
-from hub.observe.providers.calls import Calls, Held
+from hub.observe.providers.calls import Calls, OpenManager
 from hub.observe.providers.context import ProviderHub
 from hub.observe.providers.faults import ProviderDefect
 from hub.observe.providers.loops import LoopThread, PluginLoop
@@ -52,11 +52,11 @@ async def test_a_provider_that_does_not_open_is_gone_with_its_error(loop: Plugin
         yield
 
     with garbage() as found:
-        held = Held(Calls("scripted"), loop, broken)
+        held = OpenManager(Calls("scripted"), loop, broken)
         with suppress(ProviderDefect):
             await held.open(5)
         del held
-    assert not found.keys() & {"Held", "Task", "Running"}, found
+    assert not found.keys() & {"OpenManager", "Task", "Running"}, found
 
 
 async def test_a_provider_that_ended_is_gone_with_its_error(loop: PluginLoop) -> None:
@@ -76,14 +76,14 @@ async def test_a_provider_that_ended_is_gone_with_its_error(loop: PluginLoop) ->
             del task
 
     with garbage() as found:
-        held = Held(Calls("scripted"), loop, dying)
+        held = OpenManager(Calls("scripted"), loop, dying)
         await held.open(5)
         assert held.running is not None
         held.running.ended.add_done_callback(lambda _: ended.set())
         await ended.wait()
         assert isinstance(held.failure(), ProviderDefect)
         del held
-    assert not found.keys() & {"Held", "Task", "Running"}, found
+    assert not found.keys() & {"OpenManager", "Task", "Running"}, found
 
 
 async def test_a_task_of_a_plugin_that_was_cancelled_is_gone(loop: PluginLoop) -> None:

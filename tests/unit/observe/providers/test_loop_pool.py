@@ -17,7 +17,7 @@ from hub.observe.providers.catalog import Catalog
 from hub.observe.providers.context import ProviderHub
 from hub.observe.providers.endpoints import EndpointWatch
 from hub.observe.providers.host import ProviderHost
-from hub.observe.providers.loop_pool import FIRST_SUSPENSION, HOLD_BUDGET, MAX_LEFT, MAX_SUSPENSION, LoopPool
+from hub.observe.providers.loop_pool import FIRST_SUSPENSION, HOLD_BUDGET, MAX_ABANDONED, MAX_SUSPENSION, LoopPool
 from hub.observe.providers.resolver import Resolver
 from hub.registry.spec import ProviderRef
 from hub.runtime.clock import SystemClock
@@ -150,12 +150,12 @@ async def test_blocking_plugin_does_not_stop_others(
             assert bad.status.error.startswith("blocked its event loop at ")
             assert "plugin_hub_bad.py:" in bad.status.error
             assert "in block" in bad.status.error
-            assert hub.host.loops.blocked("bad") == 1
+            assert hub.host.loops.abandoned_threads("bad") == 1
             await until(lambda: len(plugin().calls) == 2)
             assert len(set(plugin().calls)) == 2
             assert hub.host.loops.stalls["bad"].count == 1
             assert hub.host.loops.stalls["bad"].seconds >= 10
-            assert hub.host.loops.blocked("good") == 0
+            assert hub.host.loops.abandoned_threads("good") == 0
     assert "provider 'bad' blocks its event loop (" in caplog.text
     assert "provider 'bad' is started again in a new thread; 1 of at most 3 threads" in caplog.text
 
@@ -172,7 +172,7 @@ async def test_a_fresh_thread_answers_where_the_plugin_no_longer_blocks(install:
         await until(lambda: bad.status.state == "ready")
         assert hub.host.loops.suspension("bad") is None
         plugin().release()
-        await until(lambda: hub.host.loops.blocked("bad") == 0)
+        await until(lambda: hub.host.loops.abandoned_threads("bad") == 0)
 
 
 async def test_a_plugin_that_always_blocks_gets_no_more_than_three_threads(install: Install) -> None:
@@ -189,8 +189,8 @@ async def test_a_plugin_that_always_blocks_gets_no_more_than_three_threads(insta
             lambda: all("suspended because 3 of its threads block" in resolver.status.error for resolver in resolvers),
             60,
         )
-        assert len(plugin().calls) == MAX_LEFT
-        assert hub.host.loops.blocked("bad") == MAX_LEFT
+        assert len(plugin().calls) == MAX_ABANDONED
+        assert hub.host.loops.abandoned_threads("bad") == MAX_ABANDONED
         assert "plugin_hub_bad.py:" in resolvers[0].status.error
         assert hub.host.stats["bad"].outcomes["suspended"] > 0
         assert good.status.state == "ready"
@@ -418,7 +418,7 @@ async def test_hub_stall_is_blamed_on_the_thread_that_used_the_cpu(
     """A stall of the hub is blamed on a plugin only if its thread used the CPU."""
     bench = Bench()
     await bench.look(late, used)
-    assert bench.pool.own.seconds == pytest.approx(own)
+    assert bench.pool.hub_stalls.seconds == pytest.approx(own)
     assert sum(record.seconds for record in bench.pool.stalls.values()) == pytest.approx(its)
     assert (bench.pool.suspension("bad") is not None) == bool(its)
 

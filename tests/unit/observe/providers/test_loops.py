@@ -129,11 +129,11 @@ async def test_a_loop_that_is_left_ends_its_calls_at_once_and_is_not_heard_again
         try:
             await asyncio.sleep(60)
         finally:
-            loop.tell(taken.append, "late")
+            loop.post_to_hub(taken.append, "late")
 
     running = [loop.start("test", "work", work) for _ in range(3)]
     await asyncio.sleep(0.02)
-    loop.leave(partial(ProviderStalled, "blocked"))
+    loop.abandon(partial(ProviderStalled, "blocked"))
     for call in running:
         with pytest.raises(ProviderStalled, match="blocked"):
             await within(1, call.ended)
@@ -157,7 +157,7 @@ async def test_a_stream_of_values_waits_until_each_is_taken(loop: PluginLoop) ->
     async def work() -> None:
         nonlocal given
         for given in range(1000):
-            await loop.hand(take, given)
+            await loop.call_in_hub(take, given)
 
     with pytest.raises(ProviderDefect, match="ValueError: no more"):
         await outcome(loop, work)
@@ -177,7 +177,7 @@ async def test_slow_reader_gets_the_newest_state(loop: PluginLoop) -> None:
         async for slices in stream:
             seen.append(len(slices))
             if len(seen) == 1:
-                loop.tell(first.set)
+                loop.post_to_hub(first.set)
                 await second.wait()
             elif len(slices) == 3:
                 break
@@ -267,7 +267,7 @@ async def test_a_thread_ends_once_its_tasks_have(apart: PluginLoop) -> None:
 
     apart.start("test", "work", work)
     await asyncio.sleep(0.02)
-    apart.leave(partial(ProviderError, "over"))
+    apart.abandon(partial(ProviderError, "over"))
     await asyncio.sleep(0.1)
     assert apart.runner.alive
     apart.post(over.set)

@@ -99,12 +99,12 @@ async def test_readiness_flip_costs_no_call_where_it_is_not_read(make: Make) -> 
     resolver.update([old])
     await within(1, resolver.settled())
     new = node("a", ready="False")
-    assert not resolver.needs(old, new)
+    assert not resolver.must_resolve(old, new)
     resolver.update([new])
     await within(1, resolver.settled())
     await asyncio.sleep(3600)
     assert len(provider.asked) == 1
-    assert resolver.needs(old, node("a", "10.0.0.9"))
+    assert resolver.must_resolve(old, node("a", "10.0.0.9"))
 
 
 async def test_only_the_changed_node_is_asked_about(make: Make) -> None:

@@ -130,7 +130,7 @@ async def test_connection_waits_without_a_busy_loop(fleet: Fleet) -> None:
     unit = fleet.clusters["eu"]
     waiting = asyncio.create_task(unit.connection())
     await asyncio.sleep(0)
-    fleet.reconsider()
+    fleet.check_identities()
     assert not unit._connected.is_set()  # otherwise connection() would loop without ever waiting
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -202,7 +202,7 @@ class Told(SystemClock):
     """A clock that the test moves, and the reflector of a silent cluster."""
 
     def __init__(self) -> None:
-        self.ahead = self.told_at = 0.0
+        self.ahead = self.current_as_of = 0.0
         self.asked_at: list[float] = []
 
     def now(self) -> float:
@@ -233,7 +233,7 @@ async def test_grace_ends_when_the_cluster_confirms(changed: list[str]) -> None:
         assert set(seen) == {8}
         assert len(source.view(hasty).view.endpoints["IPv4"]) == 7  # such a short grace does not wait for the watch
         assert clock.asked_at == [30, 40, 60, 100, 160]
-        clock.told_at = clock.now()
+        clock.current_as_of = clock.now()
         clock.ahead += 1
         assert len(source.view(policy).view.endpoints["IPv4"]) == 7
     finally:
@@ -495,13 +495,13 @@ async def test_source_problem_has_state_and_error(fleet: Fleet) -> None:
     fleet.update(registry(cluster()))
     unit, source = fleet.clusters["eu"], fleet.sources[KEY]
     assert source.problem == "Pending"
-    assert (source.failing_since, source.scope, source.answers, source.seen(NodePolicy())) == (None, "", 0, None)
+    assert (source.failing_since, source.scope, source.answers, source.last_view(NodePolicy())) == (None, "", 0, None)
     await source._loaded.wait()
     unit.failed(ClusterUnreachable("https://eu: connection refused"))
     assert source.problem == "Unreachable: https://eu: connection refused"
     view = source.view(NodePolicy()).view
     assert (view.unknown, dict(view.endpoints)) == (source.problem, {})
-    assert source.seen(NodePolicy()) is None
+    assert source.last_view(NodePolicy()) is None
     await lists(fleet, [build.node("n1", "10.0.0.1")])
     assert (source.problem, source.failing_since, source.answers) == ("", None, 1)
 
@@ -512,13 +512,13 @@ async def test_a_view_is_the_same_object_until_something_changes(fleet: Fleet) -
     source = await lists(fleet, [build.node("n1", "10.0.0.1")])
     first = source.view(NodePolicy())
     assert source.view(NodePolicy()) is first
-    assert source.seen(NodePolicy()) is first
+    assert source.last_view(NodePolicy()) is first
     fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
     without = source.view(NodePolicy())
     assert without.view.unknown == "Unreachable: gone"
     assert without.view.endpoints is first.view.endpoints
     assert source.view(NodePolicy()) is without
-    assert source.seen(NodePolicy()) is None
+    assert source.last_view(NodePolicy()) is None
     fleet.clusters["eu"].failed(ClusterUnreachable("still gone"))
     assert source.view(NodePolicy()).view.unknown == "Unreachable: still gone"
     fleet.clusters["eu"].answered()

@@ -63,8 +63,8 @@ class Learner:
 async def test_all_objects_count_together() -> None:
     """Service CIDRs and API servers of both IP families are reported in one change."""
     learner = Learner((CIDRS, CIDRS), (slices("192.0.2.7", "192.0.2.8", "2001:db8::7"),) * 2)
-    assert await learner.own.look()
-    assert await learner.own.look()
+    assert await learner.own.read_all()
+    assert await learner.own.read_all()
     assert learner.known() == {
         "10.96.0.0/16": IN_A_SERVICE_CIDR,
         "10.97.0.0/16": IN_A_SERVICE_CIDR,
@@ -79,8 +79,8 @@ async def test_all_objects_count_together() -> None:
 async def test_an_api_server_that_was_replaced_is_forgotten() -> None:
     """A new answer replaces the previous one."""
     learner = Learner((NONE, NONE), (slices("192.0.2.7"), slices("192.0.2.8")))
-    await learner.own.look()
-    await learner.own.look()
+    await learner.own.read_all()
+    await learner.own.read_all()
     assert (learner.known(), learner.changes) == ({"192.0.2.8/32": API_SERVER}, 2)
 
 
@@ -89,8 +89,8 @@ async def test_missing_api_or_permission_counts_as_an_answer(answer: Answer, cap
     """A 403, 404 or empty list counts as an answer, and is logged once for each list."""
     caplog.set_level(logging.INFO)
     learner = Learner((answer, answer), (answer, answer))
-    assert await learner.own.look()
-    assert await learner.own.look()
+    assert await learner.own.read_all()
+    assert await learner.own.read_all()
     assert (learner.known(), learner.changes, learner.own.asked.is_set(), len(caplog.records)) == ({}, 0, True, 2)
 
 
@@ -98,7 +98,7 @@ async def test_one_readable_list_is_used_without_the_other(caplog: pytest.LogCap
     """If only one of the lists may be read, its networks are used and the log names the missing right."""
     caplog.set_level(logging.INFO)
     learner = Learner((CIDRS,), (Forbidden(403),))
-    assert await learner.own.look()
+    assert await learner.own.read_all()
     assert set(learner.known().values()) == {IN_A_SERVICE_CIDR}
     assert (
         "hub cluster: its API servers' addresses cannot be read: "
@@ -113,8 +113,8 @@ async def test_a_hub_of_some_namespaces_reads_in_no_other(
     """With ``--target-namespace``, API servers are read only if ``default`` is included; that is logged once."""
     caplog.set_level(logging.INFO)
     learner = Learner((CIDRS, CIDRS), (slices("192.0.2.7"),) * 2, "", namespaces)
-    assert await learner.own.look()
-    assert await learner.own.look()
+    assert await learner.own.read_all()
+    assert await learner.own.read_all()
     assert ("192.0.2.7/32" in learner.known(), len(learner.known()), learner.own.asked.is_set()) == (
         asked,
         3 + asked,
@@ -138,34 +138,34 @@ async def test_a_hub_of_some_namespaces_reads_in_no_other(
 async def test_failed_read_keeps_known_networks(answer: Answer, answered: bool) -> None:
     """A failure, 403, 404 or empty list keeps the known networks."""
     learner = Learner((CIDRS, answer), (slices("192.0.2.7"), answer))
-    await learner.own.look()
+    await learner.own.read_all()
     known = learner.known()
     assert len(known) == 4
-    assert await learner.own.look() is answered
+    assert await learner.own.read_all() is answered
     assert (learner.known(), learner.changes) == (known, 1)
 
 
 async def test_asked_is_set_when_both_lists_are_answered() -> None:
     """``asked`` is set when both lists were answered; networks of the first answer apply before that."""
     learner = Learner((CIDRS, CIDRS), (ClusterUnreachable("gone"), slices("192.0.2.7")))
-    assert await learner.own.look() is False
+    assert await learner.own.read_all() is False
     assert (len(learner.known()), learner.own.asked.is_set()) == (3, False)
-    assert await learner.own.look()
+    assert await learner.own.read_all()
     assert (len(learner.known()), learner.own.asked.is_set()) == (4, True)
 
 
 async def test_invalid_service_cidr_is_a_failed_read() -> None:
     """An invalid CIDR is a failed read, which keeps the known networks."""
     learner = Learner((CIDRS, b'{"items": [{"spec": {"cidrs": ["x"]}}]}'), (NONE, NONE))
-    await learner.own.look()
-    assert await learner.own.look() is False
+    await learner.own.read_all()
+    assert await learner.own.read_all() is False
     assert len(learner.known()) == 3
 
 
 async def test_non_ip_endpoints_are_skipped() -> None:
     """Endpoints that are not IP addresses are skipped."""
     learner = Learner((NONE,), (slices("api.example.org", "010.0.0.1", "192.0.2.7", "10.0.0.0/8"),))
-    await learner.own.look()
+    await learner.own.read_all()
     assert learner.known() == {"192.0.2.7/32": API_SERVER}
 
 
@@ -189,5 +189,5 @@ async def test_hubs_own_slices_are_not_api_servers(tmp_path: Path) -> None:
         (tmp_path / "clusters.yaml").write_text("version: 1\n")
         options = Options(str(tmp_path / "clusters.yaml"), str(here.write_kubeconfig(tmp_path / "hub")))
         async with assemble(options) as hub:
-            assert await hub.own_networks.look()
+            assert await hub.own_networks.read_all()
             assert hub.own_networks.networks == ((*build.networks("192.0.2.7/32"), API_SERVER),)

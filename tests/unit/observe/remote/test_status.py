@@ -61,7 +61,9 @@ def test_text_of_5xx_has_the_servers_message() -> None:
 def test_a_starting_server_may_refuse_twice_before_a_rule_is_missed() -> None:
     """The first two 403s in a row are not worth a warning; later ones and other errors are."""
     starting, refused = StartingServer(), Forbidden(403)
-    worth = [starting.over(error) for error in (refused, refused, refused, refused, None, refused, ServerFault(500))]
+    worth = [
+        starting.should_warn(error) for error in (refused, refused, refused, refused, None, refused, ServerFault(500))
+    ]
     assert worth == [False, False, True, True, False, False, True]
 
 

@@ -22,20 +22,20 @@ class SnapshotMemory:
     The memory only saves work and never changes the result: if the rules change, it is emptied.
     """
 
-    __slots__ = ("made", "rules")
+    __slots__ = ("results", "rules")
 
     def __init__(self) -> None:
         self.rules: tuple[object, ...] = ()
-        self.made: dict[str, _Made] = {}
+        self.results: dict[str, _Result] = {}
 
-    def under(self, *rules: object) -> Mapping[str, _Made]:
+    def valid_under(self, *rules: object) -> Mapping[str, _Result]:
         """The results that may be reused under these rules, by endpoint name."""
         if rules != self.rules:
-            self.rules, self.made = rules, {}
-        return self.made
+            self.rules, self.results = rules, {}
+        return self.results
 
 
-class _Made(NamedTuple):
+class _Result(NamedTuple):
     """The result for an endpoint with a single address, which is published."""
 
     offered: SnapshotEndpoint
@@ -73,13 +73,13 @@ def view_of_snapshot(
         memory: of the last view; updated.
     """
     memory = memory or SnapshotMemory()
-    made = memory.under(address_policy, exclude_addresses, same_cluster, snapshot.copied)
+    known = memory.valid_under(address_policy, exclude_addresses, same_cluster, snapshot.copied)
     gathered = _Gathered(
-        address_policy, exclude_addresses, previous, made, same_cluster=same_cluster, copied=snapshot.copied
+        address_policy, exclude_addresses, previous, known, same_cluster=same_cluster, copied=snapshot.copied
     )
     for endpoint in sorted(snapshot.endpoints, key=lambda endpoint: (not endpoint.ready, endpoint.name)):
-        gathered.take(endpoint)
-    memory.made = gathered.made
+        gathered.add(endpoint)
+    memory.results = gathered.results
     last = previous.endpoints if previous is not None else {}
     endpoints = {family: _reused(in_order(gathered.endpoints[family]), last.get(family)) for family in FAMILIES}
     total = sum(map(len, endpoints.values()))
@@ -112,7 +112,7 @@ class _Gathered:
         policy: AddressPolicy,
         excluded: frozenset[str],
         previous: SourceView | None,
-        known: Mapping[str, _Made],
+        known: Mapping[str, _Result],
         *,
         same_cluster: bool,
         copied: bool,
@@ -131,16 +131,16 @@ class _Gathered:
         self.stated: set[str] = set()
         self.hostnames: dict[str, str] = {}
         self.port_sets: dict[str, tuple[Port, ...]] = {}
-        self.made: dict[str, _Made] = {}
+        self.results: dict[str, _Result] = {}
 
-    def take(self, offered: SnapshotEndpoint) -> None:
+    def add(self, offered: SnapshotEndpoint) -> None:
         """Add one endpoint with at most one address per family, the first acceptable one."""
         known = self._known.get(offered.name)
         if known is not None and known.offered is offered and known.endpoint.address not in self._holders:
             self.stated.add(known.endpoint.address)
             self._enter(offered, known.family, known.endpoint)
             self.reports[offered.name] = known.report
-            self.made[offered.name] = known
+            self.results[offered.name] = known
             return
         chosen: dict[str, str] = {}
         refused: list[tuple[str, str]] = []
@@ -160,7 +160,7 @@ class _Gathered:
         self.reports[offered.name] = report
         if len(offered.addresses) == 1 and published:
             family, address = next(iter(chosen.items()))
-            self.made[offered.name] = _Made(offered, family, self.endpoints[family][address], report)
+            self.results[offered.name] = _Result(offered, family, self.endpoints[family][address], report)
 
     def _claim(self, offered: SnapshotEndpoint, family: str, address: str) -> bool:
         if address in self._excluded:
@@ -229,7 +229,11 @@ def _findings(cluster: str, rejected: Sequence[tuple[str, str, str]], conflicts:
     found: list[Finding] = []
     if conflicts:
         found.append(
-            Finding("AddressConflict", f"{cluster}: {len(conflicts)} addresses stand in two records", tuple(conflicts))
+            Finding(
+                "AddressConflict",
+                f"{cluster}: {len(conflicts)} addresses appear in more than one record",
+                tuple(conflicts),
+            )
         )
     if rejected:
         name, text, reason = min(rejected)

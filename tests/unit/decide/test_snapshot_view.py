@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hub.decide.addresses import AddressPolicy
-from hub.decide.brought import view_of_snapshot
+from hub.decide.snapshot_view import view_of_snapshot
 from hub.decide.view import NodeReport, ViewResult
 from hub.model import DRAINING, Finding, Hints, NamedHint, ObjectReference, Port, Snapshot, SnapshotEndpoint, SourceView
 from tests.support import build
@@ -137,7 +137,7 @@ def test_findings_in_words() -> None:
         SnapshotEndpoint("c", ("z\n",)),
     )
     assert made.findings == (
-        Finding("AddressConflict", "dc: 1 addresses stand in two records", ("10.0.0.1",)),
+        Finding("AddressConflict", "dc: 1 addresses appear in more than one record", ("10.0.0.1",)),
         Finding(
             "InvalidAddressSkipped",
             "dc: 3 addresses must not be published, such as '127.0.0.1' of b: loopback",
