@@ -134,11 +134,11 @@ def add(
     Exit codes: 0 ok, 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    from hub.onboarding.manifests import Access, handed_over
+    from hub.onboarding.manifests import Access, manifests_with_script
 
     access = Access(name, given["namespace"], tuple(sorted(set(allow_services))))
     if print_manifests:
-        click.echo(handed_over(access, f"{token_lifetime}s"), nl=False)
+        click.echo(manifests_with_script(access, f"{token_lifetime}s"), nl=False)
         return Exit.OK
     if given["from_kubeconfig"] is None and not given["rotate"]:
         raise click.UsageError("Missing option '--from-kubeconfig', '--rotate' or '--print-manifests'")

@@ -21,7 +21,7 @@ from hub.kube.credentials import Credentials
 TIMEOUT: Final = 15.0
 """The timeout of one call, in seconds."""
 SOME_LIMIT: Final = 10
-"""The largest number of names that :meth:`Admin.some_names` returns: its callers need to know whether any object exists."""
+"""Most names that :meth:`Admin.some_names` returns: its callers only need to know whether any object exists."""
 
 Manifest = dict[str, Any]
 """A Kubernetes object in its JSON form."""

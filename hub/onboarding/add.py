@@ -28,12 +28,12 @@ from hub.onboarding.options import ClusterOptions, HubSide, connected, hub_side,
 from hub.onboarding.remote import Refused, Step
 from hub.runtime.clock import Clock
 
-FRESH = 0.5
-"""A token older than this share of its life is replaced, as by a running hub (:data:`hub.onboarding.renewal.HALF`)."""
+RENEW_AT = 0.5
+"""A token older than this share of its life is replaced, as by a running hub (hub.onboarding.renewal)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddResult:
     """What the user still has to do.
 
     Attributes:
@@ -47,7 +47,7 @@ class Added:
     notes: tuple[str, ...]
 
 
-async def add(options: ClusterOptions, clock: Clock, steps: list[Step]) -> Added:
+async def add(options: ClusterOptions, clock: Clock, steps: list[Step]) -> AddResult:
     """Add the cluster.
 
     Args:
@@ -86,7 +86,7 @@ def _same_cluster(
         Refused: the kubeconfig in the Secret leads to another cluster.
     """
     try:
-        kept = _kept(found, side.where)
+        kept = _access_in(found, side.where)
     except KubeconfigError:
         return None
     if kept.server != access.server:
@@ -106,10 +106,10 @@ def _own_access(side: HubSide | None, found: Manifest | None) -> ClusterAccess:
     where = side.where if side is not None else "the Secret"
     if found is None:
         raise KubeconfigError(f"{where} does not exist: give --from-kubeconfig FILE, a kubeconfig of an administrator")
-    return _kept(found, where)
+    return _access_in(found, where)
 
 
-def _kept(found: Manifest, where: str) -> ClusterAccess:
+def _access_in(found: Manifest, where: str) -> ClusterAccess:
     """The access in a Secret.
 
     Raises:
@@ -139,9 +139,9 @@ class _Adding:
     found: Manifest | None
     kept: ClusterAccess | None
 
-    async def run(self, access: ClusterAccess) -> Added:
+    async def run(self, access: ClusterAccess) -> AddResult:
         notes = await self._account(access)
-        seen = await self._usable()
+        seen = await self._nodes_with_kept_token()
         if seen is not None:
             content, nodes = None, seen
             self.steps.append(Step(self._secret, "unchanged"))
@@ -149,7 +149,7 @@ class _Adding:
             content, nodes = await self._credential(access, notes)
         text = self._entry(nodes, notes)
         if self.options.apply and self.registered is not None:
-            await asyncio.to_thread(self.registered.with_entry, text)  # before the Secret is written
+            await asyncio.to_thread(self.registered.text_with_entry, text)  # before the Secret is written
         if content is not None and self.options.apply and self.side is not None:
             self.steps.append(Step(self._secret, await self.side.write(content, self.found)))
             content = None
@@ -158,7 +158,7 @@ class _Adding:
             self.steps.append(Step(f"cluster {self.options.name} in {self.options.registry}", done))
             text = ""
         made = secret(self.options.name, self.options.secrets_namespace, content) if content is not None else None
-        return Added(made, text, tuple(notes))
+        return AddResult(made, text, tuple(notes))
 
     @property
     def _secret(self) -> str:
@@ -178,7 +178,7 @@ class _Adding:
         rest = ", ".join(more)
         return [f"the account may also read Services in {rest}, from an earlier run"] if more else []
 
-    async def _usable(self) -> list[Node] | None:
+    async def _nodes_with_kept_token(self) -> list[Node] | None:
         """The Nodes, read with the token in the Secret; None if a new token is needed."""
         kept = self.kept
         if kept is None:
@@ -186,7 +186,7 @@ class _Adding:
         life = token_life(token_of(kept))
         if account_of(token_of(kept)) != self.options.access.account or life is None or life[0] is None:
             return None
-        if self.clock.wall() > life[0] + FRESH * (life[1] - life[0]):
+        if self.clock.wall() > life[0] + RENEW_AT * (life[1] - life[0]):
             return None
         try:
             async with connected(kept, self.clock) as client:
@@ -231,7 +231,7 @@ class _Adding:
 
         If the registry is not read, a rotation of an existing Secret implies that the registry has the entry.
         """
-        if self.registered.there if self.registered is not None else self.options.rotate and self.found is not None:
+        if self.registered.exists if self.registered is not None else self.options.rotate and self.found is not None:
             return ""
         known = remote.addresses(nodes)
         networks = list(map(str, self.options.networks)) or proposed(known)

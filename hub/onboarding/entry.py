@@ -11,7 +11,7 @@ import yaml
 from hub.errors import UsageError
 
 
-class NotHere(UsageError):
+class UnsupportedLayout(UsageError):
     """The layout of the text is not supported, so the user must edit it; the message says where."""
 
 
@@ -33,7 +33,7 @@ def _scalar(text: str) -> str:
     return text if ":" not in text and yaml.safe_load(text) == text else json.dumps(text)
 
 
-def names(text: str) -> dict[str, dict[str, Any]]:
+def by_name(text: str) -> dict[str, dict[str, Any]]:
     """The clusters of a registry by name, as written; entries that are not mappings are left out.
 
     All scalars are text. A YAML 1.1 parser would turn ``no`` into a boolean and some texts into dates.
@@ -51,11 +51,11 @@ def line_of(text: str, name: str) -> int:
     return item.start_mark.line + 1 if item is not None else 0
 
 
-def added(text: str, item: str) -> str:
+def with_item(text: str, item: str) -> str:
     """The text with one more cluster, after the last one.
 
     Raises:
-        NotHere: ``clusters`` is not a block list (one ``-`` entry below the other).
+        UnsupportedLayout: ``clusters`` is not a block list (one ``-`` entry below the other).
     """
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
@@ -64,26 +64,27 @@ def added(text: str, item: str) -> str:
     if sequence is None:
         return "".join([*lines, "clusters:\n", _indented(item, 2)])
     if not isinstance(sequence, yaml.SequenceNode) or sequence.flow_style or not sequence.value:
-        raise NotHere(f"line {sequence.start_mark.line + 1}: clusters is not a list with one entry below the other")
+        line = sequence.start_mark.line + 1
+        raise UnsupportedLayout(f"line {line}: clusters is not a list with one entry below the other")
     behind = _last_line(sequence) + 1
     return "".join([*lines[:behind], _indented(item, sequence.start_mark.column), *lines[behind:]])
 
 
-def removed(text: str, name: str) -> str:
+def without_item(text: str, name: str) -> str:
     """The text without a cluster; if it was the only one, also without the key ``clusters``.
 
     Comments above the entry stay.
 
     Raises:
-        NotHere: the cluster is not in the text, or its entry shares lines with something else.
+        UnsupportedLayout: the cluster is not in the text, or its entry shares lines with something else.
     """
     line, sequence = _clusters(text)
     if not isinstance(sequence, yaml.SequenceNode) or sequence.flow_style:
-        raise NotHere("clusters is not a list with one entry below the other")
+        raise UnsupportedLayout("clusters is not a list with one entry below the other")
     item = _item(sequence, name)
     lines = text.splitlines(keepends=True)
     if item is None or not lines[item.start_mark.line].lstrip().startswith("-"):
-        raise NotHere(f"cluster {name} has no lines of its own")
+        raise UnsupportedLayout(f"cluster {name} has no lines of its own")
     rest = [*lines[: item.start_mark.line], *lines[_last_line(item) + 1 :]]
     if len(sequence.value) == 1:
         del rest[line]  # the hub rejects a file with a key without a value

@@ -12,7 +12,7 @@ from typing import Final
 
 from hub.errors import Problem, RegistryError
 from hub.onboarding import entry
-from hub.onboarding.entry import NotHere
+from hub.onboarding.entry import UnsupportedLayout
 from hub.onboarding.remote import Refused
 from hub.registry import isolated
 from hub.registry.file import read
@@ -50,11 +50,11 @@ class Registered:
         content = read(path)
         problems = isolated.loads(content, path).problems
         text = content.decode("utf-8-sig")
-        found = entry.names(text).get(name, {})
+        found = entry.by_name(text).get(name, {})
         return cls(path, name, text, problems, entry.line_of(text, name), found.get("kubeconfig"))
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """Whether the file has an entry for the cluster."""
         return self.line > 0
 
@@ -64,23 +64,23 @@ class Registered:
         Raises:
             Refused: the file has an entry of this name whose kubeconfig is not in the Secret of this name.
         """
-        if self.there and not (isinstance(self.kubeconfig, dict) and self.kubeconfig.get("secret") == self.name):
+        if self.exists and not (isinstance(self.kubeconfig, dict) and self.kubeconfig.get("secret") == self.name):
             raise Refused(
                 f"{self.path}:{self.line}: there is a cluster {self.name}, with another kubeconfig than "
                 f"{{secret: {self.name}}}; choose another NAME, or write that kubeconfig into its entry"
             )
 
-    def with_entry(self, item: str) -> str:
+    def text_with_entry(self, item: str) -> str:
         """The text with the entry. Blocking.
 
         Raises:
             Refused: the entry cannot be added safely; the message says what to do instead.
         """
-        if self.there:
+        if self.exists:
             return self.text
         try:
-            text = entry.added(self.text, item)
-        except NotHere as error:
+            text = entry.with_item(self.text, item)
+        except UnsupportedLayout as error:
             raise Refused(f"{self.path}: {error}; {BY_HAND}") from error
         self._checked(text, BY_HAND)
         return text
@@ -89,25 +89,25 @@ class Registered:
         """Write the entry into the file; returns what was done. Blocking.
 
         Raises:
-            Refused: as for :meth:`with_entry`, or the file has changed since it was read, or cannot be written.
+            Refused: as for :meth:`text_with_entry`, or the file has changed since it was read, or cannot be written.
         """
-        if self.there:
+        if self.exists:
             return "unchanged"
-        self._write(self.with_entry(item), BY_HAND)
+        self._write(self.text_with_entry(item), BY_HAND)
         return "created"
 
-    def without(self) -> str:
+    def text_without_entry(self) -> str:
         """The text without the entry. Blocking.
 
         Raises:
             Refused: the entry cannot be removed safely, for example since a Service names the cluster.
         """
-        if not self.there:
+        if not self.exists:
             return self.text
         hint = f"remove the entry at line {self.line} by hand"
         try:
-            text = entry.removed(self.text, self.name)
-        except NotHere as error:
+            text = entry.without_item(self.text, self.name)
+        except UnsupportedLayout as error:
             raise Refused(f"{self.path}: {error}; {hint}") from error
         self._checked(text, hint)
         return text
@@ -116,11 +116,11 @@ class Registered:
         """Remove the entry from the file; returns what was done. Blocking.
 
         Raises:
-            Refused: as for :meth:`without`, or the file has changed since it was read, or cannot be written.
+            Refused: as for :meth:`text_without_entry`, or the file has changed since it was read, or cannot be written.
         """
-        if not self.there:
+        if not self.exists:
             return "absent"
-        self._write(self.without(), f"remove the entry at line {self.line} by hand")
+        self._write(self.text_without_entry(), f"remove the entry at line {self.line} by hand")
         return "deleted"
 
     def _write(self, text: str, hint: str) -> None:

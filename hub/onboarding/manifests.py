@@ -125,7 +125,7 @@ def place(found: Manifest) -> str:
     return f"{found['kind']} {namespace}/{meta['name']}" if namespace else f"{found['kind']} {meta['name']}"
 
 
-def agrees(found: Manifest, wanted: Manifest) -> bool:
+def has_wanted_fields(found: Manifest, wanted: Manifest) -> bool:
     """Whether an object has all wanted fields; fields that the API server adds do not matter."""
     same = wanted["metadata"]["labels"].items() <= (found["metadata"].get("labels") or {}).items()
     rest = wanted.keys() - {"apiVersion", "kind", "metadata"}
@@ -139,7 +139,7 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, list) else value
 
 
-def handed_over(access: Access, lifetime: str) -> str:
+def manifests_with_script(access: Access, lifetime: str) -> str:
     """The objects as YAML for the owners of a remote cluster, with a script that writes the kubeconfig to send back.
 
     Lines that begin with ``#|`` are a shell script. The kubeconfig in its heredoc is YAML in flow style, which survives

@@ -165,7 +165,7 @@ class HubSide:
 
 @asynccontextmanager
 async def hub_side(options: ClusterOptions, clock: Clock) -> AsyncIterator[HubSide]:
-    """Connects to the hub cluster for the Secret of ``wish.name``.
+    """Connects to the hub cluster for the Secret of ``options.name``.
 
     Raises:
         KubeconfigError: there is no usable kubeconfig of the hub cluster.

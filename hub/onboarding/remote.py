@@ -18,8 +18,8 @@ from hub.onboarding.manifests import (
     SELECTOR,
     Access,
     Manifest,
-    agrees,
     cluster_of,
+    has_wanted_fields,
     is_ours,
     manifests,
     place,
@@ -31,7 +31,7 @@ PAGE = "500"
 """Nodes per list request; the page size of client-go and kubectl."""
 SETTLE = 10.0
 """Seconds within which all replicas of an API server apply a new role."""
-AGAIN = 0.25
+RETRY_INTERVAL = 0.25
 """Seconds between attempts while a new role may not be applied yet."""
 
 
@@ -126,7 +126,7 @@ async def _put(admin: Admin, wanted: Manifest, found: Manifest | None) -> Step:
         return Step(place(wanted), "created")
     if wanted["kind"] == "Namespace" and not is_ours(found):
         return Step(place(wanted), "kept")
-    if agrees(found, wanted):
+    if has_wanted_fields(found, wanted):
         return Step(place(wanted), "unchanged")
     version = {"resourceVersion": found["metadata"]["resourceVersion"]}
     await admin.replace({**wanted, "metadata": {**wanted["metadata"], **version}})
@@ -169,7 +169,7 @@ async def nodes(client: Client, access: Access, clock: Clock, patience: float = 
                 raise in_remote(access, error) from error
         except HubError as error:
             raise in_remote(access, error) from error
-        await clock.sleep(AGAIN)
+        await clock.sleep(RETRY_INTERVAL)
 
 
 async def _nodes(client: Client) -> list[Node]:
@@ -241,7 +241,7 @@ async def leftovers(admin: Admin, access: Access) -> list[Manifest]:
 
 async def _remove(admin: Admin, found: Manifest, *, apply: bool) -> Step:
     meta = found["metadata"]
-    if found["kind"] == "Namespace" and await _lived_in(admin, meta["name"]):
+    if found["kind"] == "Namespace" and await _used_by_others(admin, meta["name"]):
         return Step(place(found), "kept")
     if not apply:
         return Step(place(found), "to be deleted")
@@ -249,7 +249,7 @@ async def _remove(admin: Admin, found: Manifest, *, apply: bool) -> Step:
     return Step(place(found), "deleted" if gone else "absent")
 
 
-async def _lived_in(admin: Admin, namespace: str) -> bool:
+async def _used_by_others(admin: Admin, namespace: str) -> bool:
     """Whether the account's namespace is used for anything else, such as a hub that runs in that cluster.
 
     True if Pods or ServiceAccounts may not be listed.
@@ -261,7 +261,7 @@ async def _lived_in(admin: Admin, namespace: str) -> bool:
         return True
 
 
-def by_hand(access: Access) -> list[str]:
+def removal_commands(access: Access) -> list[str]:
     """The commands with which an administrator of the remote cluster deletes all objects of ``grant``."""
     namespace, account = access.account
     return [

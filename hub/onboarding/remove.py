@@ -21,7 +21,7 @@ from hub.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemoveResult:
     """What the user still has to delete.
 
     Attributes:
@@ -33,7 +33,7 @@ class Removed:
     problem: str = ""
 
 
-async def remove(options: ClusterOptions, clock: Clock, steps: list[Step]) -> Removed:
+async def remove(options: ClusterOptions, clock: Clock, steps: list[Step]) -> RemoveResult:
     """Remove the cluster; without ``apply``, only report what would be removed.
 
     Args:
@@ -47,25 +47,25 @@ async def remove(options: ClusterOptions, clock: Clock, steps: list[Step]) -> Re
     """
     registered = await asyncio.to_thread(Registered.read, options.registry, options.name) if options.registry else None
     if registered is not None:
-        await asyncio.to_thread(registered.without)
+        await asyncio.to_thread(registered.text_without_entry)
     async with AsyncExitStack() as stack:
         side = await stack.enter_async_context(hub_side(options, clock))
         found = await side.find()
         if registered is not None:
-            done = await asyncio.to_thread(registered.remove) if options.apply else _would(registered.there)
+            done = await asyncio.to_thread(registered.remove) if options.apply else _would(registered.exists)
             steps.append(Step(f"cluster {options.name} in {options.registry}", done))
         done = await side.delete() if options.apply else _would(found is not None)
         steps.append(Step(f"Secret {options.secrets_namespace}/{options.name}", done))
     if options.kubeconfig is None:
-        return Removed(tuple(remote.by_hand(options.access)))
+        return RemoveResult(tuple(remote.removal_commands(options.access)))
     try:
         access = await remote_access(options, options.kubeconfig)
         async with administer(Credentials(access, clock)) as admin:
             await remote.withdraw(admin, options.access, steps, apply=options.apply)
     except HubError as error:
-        return Removed(tuple(remote.by_hand(options.access)), str(error))
-    return Removed()
+        return RemoveResult(tuple(remote.removal_commands(options.access)), str(error))
+    return RemoveResult()
 
 
-def _would(there: bool) -> str:
-    return "to be deleted" if there else "absent"
+def _would(exists: bool) -> str:
+    return "to be deleted" if exists else "absent"

@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 
 INTERVAL: Final = 5.0
 """Seconds between checks whether tokens are due; a check needs no request."""
-HALF: Final = 0.5
+RENEW_AT: Final = 0.5
 """Share of its life after which a token is renewed; the rest is left for retries."""
 RETRY: Final = (10.0, 600.0)
 """Seconds between attempts: after the first failure, and at most."""
 TIMEOUT: Final = 15.0
 """Seconds for one request to the hub cluster."""
-AT_ONCE: Final = 8
+MAX_CONCURRENT: Final = 8
 """Most renewals at the same time."""
 OUTCOMES: Final = ("succeeded", "failed")
 
@@ -58,7 +58,7 @@ class Remote(Protocol):
 def due(token: Secret | None, wall: float) -> bool:
     """Whether half of a token's life is over at Unix time ``wall``; False if the token lacks its begin or end."""
     life = token_life(token)
-    return life is not None and life[0] is not None and wall >= life[0] + HALF * (life[1] - life[0])
+    return life is not None and life[0] is not None and wall >= life[0] + RENEW_AT * (life[1] - life[0])
 
 
 class Renewal:
@@ -93,28 +93,28 @@ class Renewal:
         self._leading = leading
         self._backoffs: dict[str, Backoff] = {}
         self._not_before: dict[str, float] = {}
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def run(self) -> None:
         """Check and renew every few seconds until cancelled; does nothing while this process is not the leader."""
         while True:
             if self._leading():
-                await self.look()
+                await self.renew_due()
             await self._clock.sleep(INTERVAL)
 
-    async def look(self) -> None:
-        """Renew the tokens that are due, AT_ONCE at a time: clusters added on the same day are due together."""
+    async def renew_due(self) -> None:
+        """Renew the tokens that are due, MAX_CONCURRENT at a time: clusters added on the same day are due together."""
         remotes = dict(self._remotes())
         for name in (self.problems.keys() | self._not_before.keys()) - remotes.keys():
             self._forget(name)
-        await asyncio.gather(*(self._one(name, remote) for name, remote in remotes.items()))
+        await asyncio.gather(*(self._renew_if_due(name, remote) for name, remote in remotes.items()))
 
     def _forget(self, name: str) -> None:
         self.problems.pop(name, None)
         self._backoffs.pop(name, None)
         self._not_before.pop(name, None)
 
-    async def _one(self, name: str, remote: Remote) -> None:
+    async def _renew_if_due(self, name: str, remote: Remote) -> None:
         source, client = remote.spec.kubeconfig, remote.client
         if not isinstance(source, KubeconfigSecret) or client is None or remote.mismatch != "":
             return

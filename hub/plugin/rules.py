@@ -14,7 +14,7 @@ from hub.plugin.spec import Completed, TerminalProviderError, TransientProviderE
 from hub.runtime import process
 
 MEASURE: Final = re.compile(r"[a-z](?:_?[a-z0-9]){0,39}")
-TAKEN: Final = frozenset(
+RESERVED_NAMES: Final = frozenset(
     ("calls_total", "call_duration_seconds", "stalls_total", "stall_seconds_total", "suspended", "blocked_threads")
 )
 """Names of the hub's own measures of every provider."""
@@ -66,7 +66,7 @@ def check_measure(name: str, known: Collection[str]) -> None:
     Raises:
         TerminalProviderError: the name is not valid, or the provider has too many measures.
     """
-    if MEASURE.fullmatch(name) is None or len(name) > 40 or name in TAKEN or name.endswith(ENDINGS):
+    if MEASURE.fullmatch(name) is None or len(name) > 40 or name in RESERVED_NAMES or name.endswith(ENDINGS):
         raise TerminalProviderError(
             f"{name!r} is not a valid name of a measure: lower case, digits and _, up to 40, not one of the hub's own"
         )

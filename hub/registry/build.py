@@ -41,9 +41,9 @@ DEFAULT_PORTS = ((30000, 32767),)
 UNKNOWN_PROVIDER = ProviderRef("")
 """Placeholder for the provider of a cluster whose entry is broken."""
 
-_WHERE: Final = ("port", "health_check_node_port")
+_PORT_KEYS: Final = ("port", "health_check_node_port")
 """Keys of ``health`` that say which port to probe."""
-_EITHER: Final = (_WHERE, ("ca", "insecure"))
+_ALTERNATIVES: Final = (_PORT_KEYS, ("ca", "insecure"))
 """Pairs of alternatives in ``health``: a section may have only one of each pair."""
 
 
@@ -139,25 +139,25 @@ class Targets:
     def _expand(self, entry: models.Service) -> tuple[SourceSpec, ...]:
         """The sources in order, one per cluster; selectors skip clusters that another source names or selected."""
         taken = {source.cluster for source in entry.sources if source.cluster is not None}
-        service_mark = _mark(entry)
+        service_fingerprint = _fingerprint(entry)
         found: list[SourceSpec] = []
         for source in entry.sources:
-            mark = (_mark(source), service_mark, provider(source.provider))
+            fingerprint = (_fingerprint(source), service_fingerprint, provider(source.provider))
             if source.cluster is not None:
-                found.append(self._source(source.cluster, source, entry, mark))
+                found.append(self._source(source.cluster, source, entry, fingerprint))
                 continue
             selected = [name for name in self._selection.select(source.cluster_selector or {}) if name not in taken]
             taken.update(selected)
-            found.extend(self._source(name, source, entry, mark) for name in selected)
+            found.extend(self._source(name, source, entry, fingerprint) for name in selected)
         return self._tuples.setdefault(tuple(map(id, found)), tuple(found))
 
     def _source(
-        self, name: str, source: models.Source, service: models.Service, mark: tuple[object, ...]
+        self, name: str, source: models.Source, service: models.Service, fingerprint: tuple[object, ...]
     ) -> SourceSpec:
-        """The spec of a source in one cluster, built once for equal ``mark`` (all written keys that it depends on)."""
-        known = self._sources.get((name, *mark))
+        """The spec of a source in one cluster, built once for each ``fingerprint`` (all keys that it depends on)."""
+        known = self._sources.get((name, *fingerprint))
         if known is None:
-            known = self._sources[name, *mark] = self._make(name, source, service)
+            known = self._sources[name, *fingerprint] = self._make(name, source, service)
         return known
 
     def _make(self, name: str, source: models.Source, service: models.Service) -> SourceSpec:
@@ -201,7 +201,7 @@ def _health_keys(sections: Iterable[models.Health | None]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for section in sections:
         keys = _keys(section)
-        for one, other in _EITHER:
+        for one, other in _ALTERNATIVES:
             if keys.get(one):
                 merged.pop(other, None)
             if keys.get(other):
@@ -229,7 +229,7 @@ def _health_policy(keys: dict[str, Any], folder: Path, *, probed: bool) -> Healt
     (``unreachable.probe`` is on) the keys that say which port to probe are kept even then.
     """
     if keys.get("mode", "off") == "off":
-        keys = {name: keys[name] for name in keys.keys() & _WHERE} if probed else {}
+        keys = {name: keys[name] for name in keys.keys() & _PORT_KEYS} if probed else {}
     if "headers" in keys:
         keys["headers"] = tuple(sorted(keys["headers"].items()))
     if "status" in keys:
@@ -241,19 +241,20 @@ def _health_policy(keys: dict[str, Any], folder: Path, *, probed: bool) -> Healt
     return HealthPolicy(**keys)
 
 
-def _mark(layer: models.Layer) -> str:
+def _fingerprint(layer: models.Layer) -> str:
     """A text that is equal for layers with the same written keys and values.
 
     Keys that are not written are left out: their value None would look like a written ``off`` or ``never``.
     """
-    said = {name: _said(getattr(layer, name)) for name in models.Layer.model_fields if name in layer.model_fields_set}
-    return repr(said) if said else ""
+    names = [name for name in models.Layer.model_fields if name in layer.model_fields_set]
+    written = {name: _written_values(getattr(layer, name)) for name in names}
+    return repr(written) if written else ""
 
 
-def _said(value: object) -> object:
+def _written_values(value: object) -> object:
     if not isinstance(value, models.Section):
         return value
-    return {name: _said(getattr(value, name)) for name in sorted(value.model_fields_set)}
+    return {name: _written_values(getattr(value, name)) for name in sorted(value.model_fields_set)}
 
 
 def _port(entry: models.Port) -> PortSpec:

@@ -46,7 +46,7 @@ def check(data: Raw, report: Report) -> Selection:
     clusters = list(entries(data, "clusters", report))
     services = list(entries(data, "services", report))
     selection = Selection(entry for _, entry in clusters)
-    selection.misread(_broken(clusters, report))
+    selection.assume_provider(_broken(clusters, report))
     _unique(clusters, report)
     _unique(services, report)
     _owners(data, report)
@@ -56,7 +56,7 @@ def check(data: Raw, report: Report) -> Selection:
     _formerly(clusters, selection, report)
     for path, cluster in clusters:
         _cluster(path, cluster, report)
-    selection.suspect(_broken(clusters, report))
+    selection.set_broken(_broken(clusters, report))
     for path, service in services:
         _service(path, service, report)
         _sources(path, service, selection, report)
@@ -198,19 +198,19 @@ def _reference(at: KeyPath, cluster: str, source: Raw, selection: Selection, rep
         report.add((*at, "cluster"), f"no cluster is named {shown(cluster)}", hint)
     elif "provider" not in source and cluster == LOCAL:
         report.add(at, "a local source needs a provider of its own", _COPY_HINT)
-    elif "provider" not in source and cluster in selection.bare:
+    elif "provider" not in source and cluster in selection.without_provider:
         report.add(at, f"neither the source nor cluster {cluster} has a provider", "add provider: to one of them")
 
 
 def _selector(at: KeyPath, selector: Raw, source: Raw, selection: Selection, report: Report) -> None:
     selected = selection.select(selector)
-    bare = [name for name in selected if name in selection.bare] if "provider" not in source else []
+    lacking = [name for name in selected if name in selection.without_provider] if "provider" not in source else []
     if not selected:
         used = selection.labels_in_use()
         hint = f"labels in use: {', '.join(used[:10])}" if used else "no cluster has labels"
         report.add((*at, "clusterSelector"), "selects no cluster", hint)
-    elif bare:
-        report.add(at, f"neither the source nor cluster {bare[0]} has a provider", "add provider: to one of them")
+    elif lacking:
+        report.add(at, f"neither the source nor cluster {lacking[0]} has a provider", "add provider: to one of them")
 
 
 def _one_of(path: KeyPath, mapping: Raw, keys: tuple[str, str], report: Report) -> None:

@@ -24,18 +24,18 @@ from typing import Final
 from hub.errors import Problem, RegistryError
 from hub.registry.file import Loaded, read, refusal
 
-SECONDS: Final = 30
+CHECK_TIMEOUT: Final = 30
 """Timeout of the check of one file; 500 clusters and 2,000 services take 1 s."""
 CPU_SECONDS: Final = 20
-"""Limit of CPU time for one file; below ``SECONDS``, to tell content that is too expensive from a busy machine."""
+"""Limit of CPU time for one file; below CHECK_TIMEOUT, to tell content that is too expensive from a busy machine."""
 CPU_GRACE: Final = 5
 """CPU seconds between SIGXCPU and SIGKILL, so that the process ends by SIGXCPU when it exceeds its CPU time.
 
 So SIGKILL has another cause, most likely that the machine ran out of memory, and says nothing about the content.
 """
-REASON: Final = 200
+REASON_LENGTH: Final = 200
 """Most characters that are quoted of the last line that a failed process wrote to stderr."""
-MEMORY: Final = 1 << 30
+MEMORY_LIMIT: Final = 1 << 30
 """Limit of the process's address space in bytes; 500 clusters and 2,000 services take 200 MB."""
 
 
@@ -84,16 +84,16 @@ class Check:
             raise _unchecked(self._path, reason) from error
         self._answer: Future[tuple[bytes, bytes]] = Future()
         try:
-            Thread(target=self._converse, name=f"checker of {self._path}", daemon=True).start()
+            Thread(target=self._communicate, name=f"checker of {self._path}", daemon=True).start()
         except RuntimeError as error:
             with self._process as process:
                 process.kill()
             raise _unchecked(self._path, f"could not be checked: no thread can be started: {error}") from error
 
-    def _converse(self) -> None:
+    def _communicate(self) -> None:
         """Write the content and read the answer. Runs in a thread, since both block while a pipe is full."""
         try:
-            self._answer.set_result(self._process.communicate(self._content, timeout=SECONDS))
+            self._answer.set_result(self._process.communicate(self._content, timeout=CHECK_TIMEOUT))
         except BaseException as error:  # noqa: BLE001 - outcome() raises it
             self._answer.set_exception(error)
 
@@ -109,13 +109,13 @@ class Check:
                 answer, reason = self._answer.result()
             except subprocess.TimeoutExpired:
                 process.kill()
-                raise _unchecked(self._path, f"could not be checked within {SECONDS} s") from None
+                raise _unchecked(self._path, f"could not be checked within {CHECK_TIMEOUT} s") from None
         if process.returncode == -signal.SIGKILL:
             raise _unchecked(self._path, "could not be checked: the checker was killed, perhaps for lack of memory")
         if process.returncode == -signal.SIGXCPU:
             raise refusal(self._path, f"could not be checked: that takes more than {CPU_SECONDS} s of CPU")
         if process.returncode != 0 or not answer:
-            last = (reason.decode(errors="replace").strip().rpartition("\n")[2] or "no reason given")[:REASON]
+            last = (reason.decode(errors="replace").strip().rpartition("\n")[2] or "no reason given")[:REASON_LENGTH]
             message = f"could not be checked: the checker ended with {process.returncode}: {last}"
             raise refusal(self._path, message)
         found: Loaded | tuple[Problem, ...] = pickle.loads(answer)  # noqa: S301 - from our own process  # nosec B301
@@ -150,7 +150,7 @@ def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
 def main() -> None:
     """Run as the checking process: read bytes from stdin, write a pickled :class:`Loaded` or tuple of problems."""
     gc.disable()  # the process is short-lived and its memory limited; garbage collection would take a tenth of its time
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + CPU_GRACE))
     from hub.registry import load
 

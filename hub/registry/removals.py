@@ -22,8 +22,8 @@ from hub.registry.spec import REGISTRY_HELD, Registry, RegistryHeld, cluster_ent
 
 log = logging.getLogger(__name__)
 
-ENTRIES: Final = 1
-SHARE: Final = 0.2
+ALWAYS_ALLOWED: Final = 1
+MAX_SHARE: Final = 0.2
 """A removal of more entries than this and of a larger share of our endpoints is withheld."""
 
 
@@ -98,7 +98,7 @@ class Removals:
         self._approvals = approvals
         self._flags = flags
         self._warned = warned
-        self._heeded = False
+        self._other_withheld = False
         """The value of ``warned`` at the last call of :meth:`judge`."""
         self._registry: Registry | None = None
         self._known: set[str] = set()
@@ -130,18 +130,18 @@ class Removals:
         Call it before any other decision under the registry.
         """
         withheld = self._withheld
-        if (warned := self._warned()) and not self._heeded:
+        if (warned := self._warned()) and not self._other_withheld:
             self.reread(withheld=True)
-        self._heeded = warned
+        self._other_withheld = warned
         if registry is not self._registry or (withheld is not None and self._approved() & {*withheld.entries}):
-            self._look(registry)
+            self._decide(registry)
         return self._withheld
 
     def held(self, registry: Registry, entry: str) -> RegistryHeld | None:
         """The withheld removal that an entry belongs to; None if its slices may be removed."""
         self.judge(registry)
         if entry not in self._known:
-            self._look(registry)
+            self._decide(registry)
             self._known.add(entry)
         withheld = self._withheld
         return withheld if withheld is not None and entry in withheld.entries else None
@@ -149,7 +149,7 @@ class Removals:
     def _approved(self) -> frozenset[str]:
         return approved_of(self._issued, self._approvals())
 
-    def _look(self, registry: Registry) -> None:
+    def _decide(self, registry: Registry) -> None:
         """Decide which of the dropped entries are withheld."""
         found = dropped(registry, self._slices(registry))
         gone = found.entries.keys()
@@ -159,13 +159,13 @@ class Removals:
         rest = gone - self._allowed
         approved = frozenset(rest) if digest(rest) in self._approvals() else self._approved() & rest
         if approved:
-            log.warning("registry: approved: %s may go", ", ".join(sorted(approved)))
+            log.warning("registry: the removal of %s is approved", ", ".join(sorted(approved)))
         rest -= approved
         endpoints = sum(found.entries[entry] for entry in rest)
         before = set(self._withheld.entries if self._withheld is not None else ())
-        much = endpoints > SHARE * found.total or bool(before & rest) or self._inherited or self._heeded
+        much = endpoints > MAX_SHARE * found.total or bool(before & rest) or self._inherited or self._other_withheld
         self._inherited = False
-        if len(rest) <= ENTRIES or not much:
+        if len(rest) <= ALWAYS_ALLOWED or not much:
             self._allowed |= gone
             self._withheld = None
             return

@@ -54,24 +54,24 @@ class RegistryWatcher:
         self._check = check or isolated.loads
         self._signature: Signature | None = None
         self._settled = False
-        self._again_at: float | None = None
+        self._check_again_at: float | None = None
 
     async def run(self) -> None:
         """Poll until cancelled."""
         while True:
-            await self.look()
+            await self.poll()
             await self._clock.sleep(INTERVAL)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Poll once and report a change. Reading and checking happen in a thread."""
-        before = self._seen, self._again_at
+        before = self._seen, self._check_again_at
         try:
             outcome = await asyncio.to_thread(self._outcome)
             if outcome is not None:
                 self._on_change(outcome)
         except Exception:
             # The change was not reported, so the next poll must find it again.
-            (self._seen, self._again_at), self._signature = before, None
+            (self._seen, self._check_again_at), self._signature = before, None
             raise
 
     def _outcome(self) -> Loaded | RegistryError | None:
@@ -81,7 +81,7 @@ class RegistryWatcher:
         within one tick of the file system's clock leaves the signature unchanged.
         """
         now = _signature(self._path)
-        again = self._again_at is not None and self._clock.now() >= self._again_at
+        again = self._check_again_at is not None and self._clock.now() >= self._check_again_at
         if now == self._signature and self._settled and not again:
             return None
         self._settled = now == self._signature
@@ -95,11 +95,11 @@ class RegistryWatcher:
             return None
         first = digest != self._seen
         self._seen = digest
-        self._again_at = None
+        self._check_again_at = None
         try:
             return self._check(content, self._path)
         except isolated.Unchecked as error:
-            self._again_at = self._clock.now() + CHECK_AGAIN
+            self._check_again_at = self._clock.now() + CHECK_AGAIN
             return error if first else None
         except RegistryError as error:
             return error

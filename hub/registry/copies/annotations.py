@@ -79,7 +79,7 @@ def copies(requests: Mapping[TargetKey, CopyRequest], registry: Registry) -> Cop
         if key in registry.targets or key in registry.broken_targets:
             notes[key] = Finding("AnnotationIgnored", f"{ENABLED}: the registry has an entry for {key}, which counts")
             continue
-        found = _asked(key, requests[key], policy)
+        found = _requested_copy(key, requests[key], policy)
         if isinstance(found, Finding):
             notes[key] = found
         else:
@@ -112,15 +112,17 @@ def merge(registry: Registry, found: Copies, withdrawn: frozenset[TargetKey] = f
 # --- one Service ------------------------------------------------------------------------------------
 
 
-def _asked(key: TargetKey, asked: CopyRequest, policy: AnnotationPolicy) -> TargetSpec | Finding:
+def _requested_copy(key: TargetKey, request: CopyRequest, policy: AnnotationPolicy) -> TargetSpec | Finding:
     """The copy that one Service asks for, or why it is refused."""
-    if asked.enabled != YES:
+    if request.enabled != YES:
         return Finding(
-            "AnnotationIgnored", f'{ENABLED} is {_shown(asked.enabled)}: only "true", in this spelling, asks for a copy'
+            "AnnotationIgnored",
+            f'{ENABLED} is {_shown(request.enabled)}: only "true", in this spelling, asks for a copy',
         )
-    if not asked.name:
-        return Finding("CopyInvalid", f"{NAME} is {'empty' if asked.name == '' else 'missing'}: what is to be copied?")
-    source = TargetKey(asked.namespace or key.namespace, asked.name)
+    if not request.name:
+        problem = "empty" if request.name == "" else "missing"
+        return Finding("CopyInvalid", f"{NAME} is {problem}: what is to be copied?")
+    source = TargetKey(request.namespace or key.namespace, request.name)
     for annotation, text in ((NAME, source.name), (NAMESPACE, source.namespace)):
         if not _LABEL.fullmatch(text):
             return Finding("CopyInvalid", f"{annotation} is {_shown(text)}, which is no name")

@@ -9,7 +9,7 @@ import pytest
 from hub_testkit import SimulatedCluster
 
 from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, Forbidden, HubError, ServerFault, Unauthorized
-from hub.kube.admin import FEW, Admin, Manifest, administer
+from hub.kube.admin import SOME_LIMIT, Admin, Manifest, administer
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.runtime.clock import SystemClock
@@ -59,15 +59,15 @@ async def test_objects_of_a_namespace_are_listed_by_label_and_by_name(sim: Simul
     for namespace in ("edge", "other"):
         sim.namespaces.add({"metadata": {"name": namespace}})
     async with admin_of(sim) as admin:
-        for number in range(FEW + 2):
+        for number in range(SOME_LIMIT + 2):
             await admin.create(secret(f"s{number:02}", "edge", team="a"))
         await admin.create(secret("t", "other", team="a"))
         await admin.create(secret("u", "other", team="b"))
         found = await admin.list_labelled("Secret", "team=a")
         assert {item["kind"] for item in found} == {"Secret"}
         names = sorted((item["metadata"]["namespace"], item["metadata"]["name"]) for item in found)
-        assert names == [*(("edge", f"s{number:02}") for number in range(FEW + 2)), ("other", "t")]
-        assert await admin.some_names("Secret", "edge") == [f"s{number:02}" for number in range(FEW)]
+        assert names == [*(("edge", f"s{number:02}") for number in range(SOME_LIMIT + 2)), ("other", "t")]
+        assert await admin.some_names("Secret", "edge") == [f"s{number:02}" for number in range(SOME_LIMIT)]
         assert await admin.some_names("Secret", "other") == ["t", "u"]
         assert await admin.find("Secret", "t", "edge") is None
         assert await admin.delete("Secret", "t", "other") is True

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.onboarding.entry import NotHere, added, entry, line_of, names, removed
+from hub.onboarding.entry import UnsupportedLayout, by_name, entry, line_of, with_item, without_item
 from hub.onboarding.file import Registered
 from hub.onboarding.remote import Refused
 
@@ -60,17 +60,17 @@ def test_names_are_read_as_the_hub_reads_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_an_entry_stands_behind_the_last_one(text: str) -> None:
     """Adding an entry changes no other bytes, and removing it restores the file."""
-    new = added(text, ITEM)
-    assert list(names(new)) == [*names(text), "eu"]
+    new = with_item(text, ITEM)
+    assert list(by_name(new)) == [*by_name(text), "eu"]
     assert yaml.safe_load(new) | {"clusters": None} == yaml.safe_load(text) | {"clusters": None}
-    assert removed(new, "eu") == (text if text.endswith("\n") else text + "\n")
+    assert without_item(new, "eu") == (text if text.endswith("\n") else text + "\n")
     line = new.splitlines()[line_of(new, "eu") - 1]
     assert line.strip() == "- name: eu"
 
 
 def test_a_registry_without_clusters_gets_the_list() -> None:
     """A file without the key ``clusters`` gets it at the end."""
-    assert yaml.safe_load(added("version: 1\n", ITEM))["clusters"][0]["name"] == "eu"
+    assert yaml.safe_load(with_item("version: 1\n", ITEM))["clusters"][0]["name"] == "eu"
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_a_registry_without_clusters_gets_the_list() -> None:
 )
 def test_a_list_that_is_not_one_below_the_other_is_left_to_people(text: str) -> None:
     """An entry is not added to a list in flow style or to another value; the error names the line."""
-    with pytest.raises(NotHere, match="line 1: clusters is not a list with one entry below the other"):
-        added(text, ITEM)
+    with pytest.raises(UnsupportedLayout, match="line 1: clusters is not a list with one entry below the other"):
+        with_item(text, ITEM)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_a_list_that_is_not_one_below_the_other_is_left_to_people(text: str) -> 
 )
 def test_entry_on_shared_lines_is_not_removed(text: str) -> None:
     """An entry that shares its lines with others, or is missing, is not removed."""
-    with pytest.raises(NotHere):
-        removed(text, "eu")
+    with pytest.raises(UnsupportedLayout):
+        without_item(text, "eu")
 
 
 @given(st.lists(NAME, unique=True, min_size=1, max_size=5), st.integers(0, 6), st.data())
@@ -97,7 +97,7 @@ def test_any_cluster_can_be_taken_out_alone(clusters: list[str], indent: int, da
     body = "".join(f"{' ' * indent}- name: '{name}'\n{' ' * indent}  labels: {{a: b}}\n" for name in clusters)
     text = f"version: 1\nclusters:\n{body}services: []\n"
     chosen = data.draw(st.sampled_from(clusters))
-    assert list(names(removed(text, chosen))) == [name for name in clusters if name != chosen]
+    assert list(by_name(without_item(text, chosen))) == [name for name in clusters if name != chosen]
 
 
 def test_entry_without_networks_has_a_comment() -> None:
@@ -119,16 +119,16 @@ def test_changed_file_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="changed meanwhile"):
         removing.remove()
 
-    assert list(names(file.read_text())) == ["us", "eu"]
+    assert list(by_name(file.read_text())) == ["us", "eu"]
     assert Registered.read(str(file), "us").remove() == "deleted"
-    assert list(names(file.read_text())) == ["eu"]
+    assert list(by_name(file.read_text())) == ["eu"]
 
 
 def test_the_only_cluster_takes_its_list_along() -> None:
     """Removing the only cluster also removes the key ``clusters``; comments stay, except on the line of the key."""
-    assert removed(added("version: 1\n", ITEM), "eu") == "version: 1\n"
+    assert without_item(with_item("version: 1\n", ITEM), "eu") == "version: 1\n"
     text = "version: 1\nclusters:  # all\n  # in the west\n  - name: eu\n    labels: {a: b}\nservices: []\n"
-    assert removed(text, "eu") == "version: 1\n  # in the west\nservices: []\n"
+    assert without_item(text, "eu") == "version: 1\n  # in the west\nservices: []\n"
 
 
 def test_existing_problems_do_not_prevent_a_removal(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_existing_problems_do_not_prevent_a_removal(tmp_path: Path) -> None:
     file = tmp_path / "clusters.yaml"
     file.write_text(REGISTRY + "  - {name: ap, allowedCIDRs: [nonsense], provider: {name: inventory}}\n")
     assert Registered.read(str(file), "us").remove() == "deleted"
-    assert list(names(file.read_text())) == ["ap"]
+    assert list(by_name(file.read_text())) == ["ap"]
 
     sources = "[{clusterSelector: {tier: %s}}]"
     services = "".join(

@@ -11,7 +11,15 @@ from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.wire import NODES, SERVICES
 from hub.observe.remote.identity import RULE
 from hub.observe.remote.reading import SLICES_RULE
-from hub.onboarding.manifests import Access, agrees, cluster_of, handed_over, is_ours, manifests, place
+from hub.onboarding.manifests import (
+    Access,
+    cluster_of,
+    has_wanted_fields,
+    is_ours,
+    manifests,
+    manifests_with_script,
+    place,
+)
 
 ACCESS = Access("eu", services=("ingress", "edge", "edge"))
 
@@ -66,16 +74,16 @@ def test_server_fields_do_not_make_a_difference() -> None:
     found["metadata"] |= {"uid": "1", "annotations": {"a": "b"}}
     found["metadata"]["labels"]["more"] = "x"
     found["rules"][0]["resourceNames"] = None
-    assert agrees(found, wanted)
+    assert has_wanted_fields(found, wanted)
     found["rules"][0]["verbs"] = ["get"]
-    assert not agrees(found, wanted)
+    assert not has_wanted_fields(found, wanted)
 
 
 @pytest.mark.parametrize("namespace", ["endpointslice-hub", "edge-hub"])
 def test_printed_yaml_equals_the_manifests(namespace: str) -> None:
     """The printed YAML is the manifests; its last command has --namespace unless it is the default."""
     access = Access("eu", namespace)
-    text = handed_over(access, "720h")
+    text = manifests_with_script(access, "720h")
     assert list(yaml.safe_load_all(text)) == manifests(access)
     assert ("--namespace edge-hub" in text) == (namespace == "edge-hub")
 
@@ -83,7 +91,7 @@ def test_printed_yaml_equals_the_manifests(namespace: str) -> None:
 @pytest.mark.parametrize("name", ["eu", "no", "123"])
 def test_script_kubeconfig_is_valid_for_every_cluster_name(name: str) -> None:
     """The kubeconfig that the printed script writes is valid for every cluster name."""
-    lines = [line[3:] for line in handed_over(Access(name), "720h").splitlines() if line.startswith("#| ")]
+    lines = [line[3:] for line in manifests_with_script(Access(name), "720h").splitlines() if line.startswith("#| ")]
     written = "\n".join(lines[lines.index(f"cat > {name}.kubeconfig <<EOF") + 1 : -1])
 
     found = parse_kubeconfig(

@@ -40,10 +40,10 @@ def follow(
     return RegistryWatcher(path, clock or HastyClock(), report, seen, check), reported
 
 
-async def look(watcher: RegistryWatcher, times: int = 3) -> None:
+async def poll(watcher: RegistryWatcher, times: int = 3) -> None:
     """Poll several times."""
     for _ in range(times):
-        await watcher.look()
+        await watcher.poll()
 
 
 async def test_change_is_reported_once(tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ async def test_change_is_reported_once(tmp_path: Path) -> None:
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
     watcher, reported = follow(path)
-    await look(watcher)
+    await poll(watcher)
 
     path.write_text(OTHER)
-    await look(watcher)
+    await poll(watcher)
 
     assert reported == ["one", "two"]
 
@@ -65,9 +65,9 @@ async def test_loaded_content_is_not_reported(tmp_path: Path) -> None:
     path.write_text(GOOD)
     watcher, reported = follow(path, load(path).registry.digest)
 
-    await look(watcher)
+    await poll(watcher)
     path.touch()
-    await look(watcher)
+    await poll(watcher)
 
     assert reported == []
 
@@ -77,12 +77,12 @@ async def test_broken_file_is_reported_and_so_is_its_repair(tmp_path: Path) -> N
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
     watcher, reported = follow(path)
-    await look(watcher)
+    await poll(watcher)
 
     path.write_text(GOOD[:-8] + ": [")
-    await look(watcher)
+    await poll(watcher)
     path.write_text(GOOD)
-    await look(watcher)
+    await poll(watcher)
 
     assert reported == ["one", "error", "one"]
 
@@ -101,11 +101,11 @@ async def test_file_that_could_not_be_checked_is_checked_again(tmp_path: Path) -
         return loads(content, name)
 
     watcher, reported = follow(path, clock=clock, check=check)
-    await look(watcher)
+    await poll(watcher)
     assert len(tries) == 1
     for _ in range(3):
         clock.time += CHECK_AGAIN
-        await look(watcher)
+        await poll(watcher)
 
     assert (len(tries), reported) == (3, ["error", "one"])
 
@@ -131,12 +131,12 @@ async def test_a_change_that_was_lost_on_the_way_is_found_by_the_next_look(tmp_p
 
     watcher, reported = follow(path, clock=clock, check=check, told=tell)
     if again:
-        await look(watcher)
+        await poll(watcher)
         clock.time += CHECK_AGAIN
     for error in (RuntimeError, MemoryError, RuntimeError):
         with pytest.raises(error):
-            await look(watcher, 1)
-    await look(watcher)
+            await poll(watcher, 1)
+    await poll(watcher)
 
     assert reported == ["error"] * again + ["one"]
 
@@ -146,12 +146,12 @@ async def test_missing_file_is_reported_and_so_is_its_return(tmp_path: Path) -> 
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
     watcher, reported = follow(path)
-    await look(watcher)
+    await poll(watcher)
 
     path.unlink()
-    await look(watcher)
+    await poll(watcher)
     path.write_text(GOOD)
-    await look(watcher)
+    await poll(watcher)
 
     assert reported == ["one", "error", "one"]
 
@@ -165,11 +165,11 @@ async def test_flipped_symlink_of_a_config_map_is_noticed(tmp_path: Path) -> Non
     (tmp_path / "..data").symlink_to("..1")
     (tmp_path / "clusters.yaml").symlink_to("..data/clusters.yaml")
     watcher, reported = follow(tmp_path / "clusters.yaml")
-    await look(watcher)
+    await poll(watcher)
 
     (tmp_path / "..tmp").symlink_to("..2")
     (tmp_path / "..tmp").rename(tmp_path / "..data")
-    await look(watcher)
+    await poll(watcher)
 
     assert reported == ["one", "two"]
 
@@ -181,9 +181,9 @@ async def test_write_that_leaves_no_trace_is_noticed(tmp_path: Path, monkeypatch
     watcher, reported = follow(path)
     monkeypatch.setattr(watch, "_signature", lambda _: ("same tick of the file system's clock",))
 
-    await watcher.look()
+    await watcher.poll()
     path.write_text(OTHER)
-    await watcher.look()
+    await watcher.poll()
 
     assert reported == ["one", "two"]
 

@@ -96,7 +96,7 @@ async def test_readers_that_come_back_from_everywhere_leave_nothing_behind() -> 
         await world.settle()
     for position in range(channel.position):
         assert channel.since(position, "ndjson")[0] == channel.position
-    assert len(channel._framed) <= module.FRAMED
+    assert len(channel._framed) <= module.CACHED_DELTAS
 
 
 async def test_cached_snapshot_is_followed_by_later_changes() -> None:
@@ -191,7 +191,7 @@ async def test_readers_are_served_in_turns() -> None:
             await asyncio.sleep(0)
             most = max(most, len(served) - before)
     await asyncio.gather(*readers)
-    assert most <= module.TURNS
+    assert most <= module.READERS_PER_TURN
     assert served == list(range(100))
 
 
