@@ -1,4 +1,4 @@
-"""The tests' own view of a Kubernetes API: small, synchronous, and sharing no code with the hub.
+"""A client of a Kubernetes API for tests: small and synchronous. It shares no code with the hub.
 
 It blocks: inside a coroutine that shares its loop with the hub, call it through ``asyncio.to_thread``.
 """
@@ -23,13 +23,13 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 
 class ApiRefused(Exception):
-    """An answer that is not a success, or no answer.
+    """An answer that is an error, or a call without an answer.
 
     Attributes:
-        status: HTTP status; 0 when there was no answer.
-        reason: the Status object's reason, such as ``Conflict``; empty when the body was no Status.
-        body: the decoded Status, or an empty object.
-        headers: the answer's headers, names in lower case.
+        status: the HTTP status; 0 if there was no answer.
+        reason: the Status object's reason, such as ``Conflict``; "" if the body is no Status.
+        body: the decoded Status; {} if the body is none.
+        headers: the answer's headers, by name in lower case.
     """
 
     def __init__(self, call: str, status: int, text: str, headers: Mapping[str, str]) -> None:
@@ -44,9 +44,9 @@ class ApiRefused(Exception):
 
 
 class Api:
-    """One user's calls to one API server over one kept connection; usable from several threads in turn.
+    """Calls one API server as one user, over one kept connection. Threads may use it in turn.
 
-    Paths are whole paths (``/api/v1/nodes``); keyword arguments become the query, ``None`` ones are left out.
+    Paths are whole paths (``/api/v1/nodes``). Keyword arguments become the query; those that are None are omitted.
     """
 
     def __init__(self, url: str, tls: ssl.SSLContext, token: str | None = None, timeout: float = 10.0) -> None:
@@ -74,7 +74,7 @@ class Api:
         return self.call("GET", path, query=query)
 
     def list(self, path: str, **query: Any) -> list[Object]:
-        """All items of a collection, page after page."""
+        """All items of a collection, from all pages."""
         page = self.get(path, **query)
         items: list[Object] = page["items"] or []
         while token := page["metadata"].get("continue"):
@@ -83,11 +83,11 @@ class Api:
         return items
 
     def exists(self, path: str) -> bool:
-        """Whether a GET finds something."""
+        """Whether the object at a path exists."""
         return self.find(path) is not None
 
     def find(self, path: str) -> Object | None:
-        """Read one object, or None when there is none."""
+        """Read an object; None if it does not exist."""
         try:
             return self.get(path)
         except ApiRefused as refused:
@@ -96,7 +96,7 @@ class Api:
             return None
 
     def may_get(self, path: str) -> bool:
-        """Whether the user of these calls may read there by now: the server learns of a role with a delay."""
+        """Whether this user has the right to read the path yet: the server applies a new role with a delay."""
         try:
             self.find(path)
         except ApiRefused as refused:
@@ -122,7 +122,7 @@ class Api:
         return self.call("DELETE", path, query=query)
 
     def watch(self, path: str, *, timeout: float = 5.0, **query: Any) -> Iterator[Object]:
-        """The events of a watch of about ``timeout`` seconds, errors such as a 410 inside the stream included."""
+        """Yield the events of a watch that lasts about ``timeout`` seconds, including ERROR events."""
         query = {"watch": "true", "timeoutSeconds": max(1, round(timeout)), **query}
         with contextlib.closing(self._connect(timeout + self._timeout)) as connection:
             answer = self._send(connection, "GET", path, query)
@@ -140,10 +140,10 @@ class Api:
         query: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> Object:
-        """Any other call.
+        """Send any call.
 
         Raises:
-            ApiRefused: the answer is no success, or there is none.
+            ApiRefused: the answer is an error, or there is none.
         """
         with self._lock:
             try:
@@ -158,7 +158,7 @@ class Api:
         try:
             answer = self._send(connection, method, path, query, body, content_type)
         except (ConnectionError, ssl.SSLEOFError, http.client.HTTPException):
-            # A kept connection may have died with an earlier server; a fresh one tells the truth.
+            # The server may have restarted since the kept connection was opened, so try once more on a new one.
             if kept is None:
                 raise
             self._drop()

@@ -1,4 +1,4 @@
-"""Debian's Chromium over a page on loopback, driven by playwright."""
+"""Debian's Chromium, driven by playwright, for pages on loopback."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FLAGS = (
     "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )
-"""Nothing that would ask anybody but the page under test."""
+"""Flags that keep Chromium from contacting any other host than the page's."""
 PHONE: ViewportSize = {"width": 390, "height": 844}
 DESKTOP: ViewportSize = {"width": 1280, "height": 900}
 
 
 def executable() -> str:
-    """Chromium; skips the test where there is none, and fails it in CI."""
+    """The path of Chromium. Without it the test is skipped, or fails in CI."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
         if os.environ.get("CI"):
@@ -38,7 +38,7 @@ def executable() -> str:
 
 @contextmanager
 def chromium(folder: Path) -> Iterator[BrowserContext]:
-    """A browser with a profile of its own."""
+    """A browser with its own profile."""
     with sync_playwright() as playwright:
         context = playwright.chromium.launch_persistent_context(
             folder, executable_path=executable(), headless=True, args=list(FLAGS), viewport=DESKTOP

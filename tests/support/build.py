@@ -1,4 +1,4 @@
-"""Builders of values for tests: every argument has a default, and a short name says the rest."""
+"""Builders of values for tests; every argument has a default."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ UID = "0b6a1d3e-0000-4000-8000-000000000001"
 
 
 def decoded_anew(observed: Iterable[Slice]) -> list[Slice]:
-    """The same slices with contents of their own, of which nothing is known yet."""
+    """Copies of the slices whose endpoint tuples are new objects, so that no cache knows them."""
     return [msgspec.structs.replace(each, endpoints=(*each.endpoints,)) for each in observed]
 
 
@@ -91,7 +91,7 @@ def endpoints(count: int, start: int = 0) -> dict[str, Endpoint]:
 
 
 def address(number: int) -> str:
-    """The IPv4 address that belongs to a number."""
+    """The IPv4 address for a number."""
     return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
 
 
@@ -124,7 +124,7 @@ def slice(  # noqa: A001 - always read as build.slice
     resource_version: str = "1",
     **more: Any,
 ) -> Slice:
-    """A slice of ours, as observed."""
+    """A slice of the hub, as observed."""
     content = endpoints.values() if isinstance(endpoints, Mapping) else endpoints
     return Slice(
         namespace,
@@ -157,7 +157,7 @@ def view(
     unknown_nodes: Iterable[str] = (),
     **more: Any,
 ) -> SourceView:
-    """A source's view; ``nodes`` (all that exist) default to those behind the endpoints."""
+    """A source's view; ``nodes`` (all that exist) defaults to the nodes of the endpoints."""
     families = {"IPv4": by_address(ipv4), "IPv6": by_address(ipv6)}
     behind = {each.target_ref.name for family in families.values() for each in family.values() if each.target_ref}
     pending = frozenset(unknown_nodes)
@@ -167,7 +167,7 @@ def view(
 
 
 def by_address(content: Mapping[str, Endpoint] | Iterable[Endpoint]) -> EndpointSet:
-    """Endpoints by address; a set stays the object it is."""
+    """Endpoints by address; an EndpointSet is returned as it is."""
     if isinstance(content, Mapping):
         return EndpointSet.of(content)
     return EndpointSet((each.address, each) for each in sorted(content, key=lambda each: each.address))
@@ -190,7 +190,7 @@ def networks(*texts: str) -> tuple[Network, ...]:
 
 
 def decision(groups: Sequence[EndpointGroup] = (), watches: Sequence[Watch] = (), **more: Any) -> Decision:
-    """A decision about edge/payments that wants these groups and probes."""
+    """A decision about edge/payments with these groups and health checks."""
     desired = Desired(tuple(groups), (), (), DesiredMemory(), watches=tuple(watches))
     return Decision(TargetKey("edge", "payments"), desired=desired, **more)
 
@@ -199,12 +199,12 @@ _target, _service = target, service
 
 
 class Pipeline:
-    """One target through all pure stages, pass by pass: what is planned is what is observed next.
+    """Runs one target through all pure stages, in passes: each pass observes the slices that the previous one planned.
 
     Attributes:
-        slices: what is published.
-        now: seconds; moved by the test.
-        desired, planned, verdicts: of the last pass.
+        slices: the published slices.
+        now: the time in seconds; tests set it.
+        desired, planned, verdicts: results of the last pass.
     """
 
     def __init__(
@@ -227,13 +227,13 @@ class Pipeline:
         self.planned = Plan()
 
     def restart(self) -> None:
-        """Forget everything but what is published, which is read anew: contents are objects of their own."""
+        """Forget everything except the published slices, which become new objects, as after a restart."""
         self.slices = tuple(decoded_anew(self.slices))
         self.memory = DesiredMemory()
         self.guards = {}
 
     def plan(self, *offers: SourceView | SourceInput) -> Plan:
-        """Decide and plan; nothing is applied."""
+        """Decide and plan; applies nothing."""
         specs = {source.cluster: source for source in self.target.sources}
         sources = [
             offer if isinstance(offer, SourceInput) else SourceInput(specs[offer.cluster], offer) for offer in offers
@@ -277,14 +277,14 @@ class Pipeline:
         return verdict.group
 
     def run(self, *offers: SourceView | SourceInput, after: float = 0.0) -> dict[str, set[str]]:
-        """One pass ``after`` seconds later, applied; what is published then: cluster -> addresses."""
+        """Run a pass ``after`` seconds later and apply its plan; returns the published addresses by cluster."""
         self.now += after
         self.wall += after
         self.slices = apply_plan(self.slices, self.plan(*offers))
         return self.published()
 
     def published(self) -> dict[str, set[str]]:
-        """Cluster -> published addresses, where there are any."""
+        """The published addresses by cluster, for clusters that have any."""
         found: dict[str, set[str]] = {}
         for each in self.slices:
             for endpoint in each.endpoints:
@@ -292,11 +292,11 @@ class Pipeline:
         return found
 
     def reasons(self) -> list[str]:
-        """Reasons of the last pass' findings."""
+        """The reasons of the last pass's findings."""
         assert self.desired is not None
         return [finding.reason for finding in self.desired.findings]
 
     def endpoint(self, address: str) -> Endpoint:
-        """The published endpoint of an address; exactly one, or a failure."""
+        """The published endpoint with an address. Fails unless there is exactly one."""
         (found,) = [each for slice_ in self.slices for each in slice_.endpoints if each.address == address]
         return found

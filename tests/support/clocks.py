@@ -1,4 +1,4 @@
-"""Clocks for tests, in place of :class:`hub.runtime.clock.SystemClock`."""
+"""Clocks for tests that replace :class:`hub.runtime.clock.SystemClock`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hub.runtime.clock import SystemClock
 
 
 class ManualClock:
-    """Stands still until it is moved; a sleep moves it.
+    """A clock that moves only when it is advanced; a sleep advances it.
 
     Attributes:
-        time: seconds that only move forward.
+        time: monotonic time in seconds.
         wall_time: Unix time.
     """
 
@@ -20,7 +20,7 @@ class ManualClock:
         self.wall_time = wall_time
 
     def now(self) -> float:
-        """Seconds."""
+        """Monotonic time in seconds."""
         return self.time
 
     def wall(self) -> float:
@@ -28,22 +28,22 @@ class ManualClock:
         return self.wall_time
 
     async def sleep(self, seconds: float) -> None:
-        """Returns at once."""
+        """Advance the clock and return at once."""
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Both clocks move."""
+        """Advance both times."""
         self.time += seconds
         self.wall_time += seconds
 
 
 class AheadClock(SystemClock):
-    """The machine's clocks, ahead by as much as a test wants."""
+    """The system's clock, ahead by as many seconds as a test sets."""
 
     ahead = 0.0
 
     def now(self) -> float:
-        """Seconds."""
+        """Monotonic time in seconds."""
         return super().now() + self.ahead
 
     def wall(self) -> float:
@@ -52,12 +52,12 @@ class AheadClock(SystemClock):
 
 
 class HastyClock(SystemClock):
-    """Waits for next to nothing, and notes how long it should have waited."""
+    """A clock whose sleeps return at once; ``slept`` lists their lengths in seconds."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
 
     async def sleep(self, seconds: float) -> None:
-        """Lets others work."""
+        """Let other tasks run, and record the length."""
         self.slept.append(seconds)
         await asyncio.sleep(0)

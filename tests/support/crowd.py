@@ -1,4 +1,4 @@
-"""How many calls run at the same time, for tests of what bounds them."""
+"""Counts calls that run at the same time, for tests of concurrency limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 class Crowd:
-    """Calls of ``visit`` in threads; ``most`` is how many there were at once."""
+    """Call ``visit`` in threads; ``most`` is the largest number of calls at the same time."""
 
     def __init__(self) -> None:
         self.most = 0
@@ -15,7 +15,7 @@ class Crowd:
         self._lock = threading.Lock()
 
     def visit(self, seconds: float) -> None:
-        """Be one of them for a while."""
+        """Block for some seconds, counted among the calls in progress."""
         with self._lock:
             self._here += 1
             self.most = max(self.most, self._here)

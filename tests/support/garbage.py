@@ -1,4 +1,4 @@
-"""What only the garbage collector would free: the hub looks for it rarely, and never at what it has known for long."""
+"""Counts garbage in reference cycles, which stays until the garbage collector runs; in the hub it rarely does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def garbage() -> Iterator[Counter[str]]:
-    """Counts, when it ends, by type, what became unreachable meanwhile and was not freed by reference counts."""
+    """Count, by type, the objects that become unreachable in the block and are not freed by their reference counts."""
     found: Counter[str] = Counter()
     gc.collect()
     gc.disable()

@@ -1,7 +1,7 @@
-"""Slices as a release wrote them, kept as files: what a later version must take over without a write.
+"""Slices as a release wrote them, stored in files. Later versions must adopt them without a write.
 
 ``python -m tests.support.golden`` writes tests/data/slices-MAJOR.MINOR.json with this version of the hub, on real API
-servers. docs/release.md says when. A file that is there is never written again: it says what is out there.
+servers. docs/release.md says when to do so. An existing file is never overwritten, since it is what users have.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HTTPS = [{"name": "https", "port": 443, "targetPort": 30443}]
 
 
 def scene() -> Object:
-    """Inputs that bring out every form of a slice: families, several slices, headless, failover, conditions, labels."""
+    """Inputs that lead to every form of a slice: families, several slices, headless, failover, conditions, labels."""
     eu = [node(f"eu-{n}", f"10.1.0.{n}", f"fd00:1::{n}", zone=f"eu-{'ab'[n % 2]}") for n in range(1, 8)]
     eu.append({**node("eu-8", "10.1.0.8", zone="eu-a"), "spec": {"unschedulable": True}})
     us = [node(f"us-{n}", f"10.2.0.{n}", zone="us-a") for n in range(1, 4)]
@@ -67,7 +67,7 @@ def _cluster(name: str, **more: Any) -> Object:
 
 
 def prepare(world: World, inputs: Object) -> None:
-    """Give the clusters their nodes and Services, and the hub its registry."""
+    """Create the nodes and Services, and write the registry."""
     for cluster, nodes in inputs["nodes"].items():
         api = world.remotes[cluster].api
         for each in nodes:
@@ -79,14 +79,14 @@ def prepare(world: World, inputs: Object) -> None:
 
 
 def observed(world: World) -> list[Object]:
-    """Every slice of a hub, by name, as it is stored."""
+    """Every slice of the hub, by name, as stored."""
     return sorted(
         world.hub_cluster.api.list(SLICES, labelSelector=OURS), key=lambda each: str(each["metadata"]["name"])
     )
 
 
 def portable(slices: list[Object]) -> list[Object]:
-    """Slices without what only their own cluster can know: UIDs, versions and times; a cluster's UID by its name."""
+    """Slices without the UIDs, versions and times of their cluster."""
     return [
         {
             **{key: each[key] for key in ("addressType", "endpoints", "ports")},
@@ -98,7 +98,7 @@ def portable(slices: list[Object]) -> list[Object]:
 
 
 def restore(world: World, slices: list[Object], **annotations: str) -> None:
-    """Create stored slices in a hub cluster, with the UIDs that its Services and the remote clusters have."""
+    """Create stored slices in a hub cluster, with the UIDs of its Services and of the remote clusters."""
     for each in slices:
         body = json.loads(json.dumps(each))
         for owner in body["metadata"]["ownerReferences"]:
@@ -111,17 +111,17 @@ def restore(world: World, slices: list[Object], **annotations: str) -> None:
 
 
 def source(each: Object) -> str:
-    """The cluster that a slice's endpoints are from."""
+    """The source cluster of a slice."""
     return str(each["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"])
 
 
 def uid(server: ApiServer) -> str:
-    """Which cluster it is."""
+    """The UID of a cluster."""
     return str(server.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
 
 
 def settled(world: World) -> list[Object]:
-    """The slices once every Service has all it should get and two looks a second apart are the same."""
+    """The slices, once every Service has some and two reads a second apart are equal."""
     last: list[Object] = []
 
     def check() -> bool:
@@ -138,7 +138,7 @@ def settled(world: World) -> list[Object]:
 
 
 def write(file: Path) -> None:
-    """Run this version on the scene and keep what it wrote."""
+    """Run this version with the inputs of :func:`scene`, and store the slices that it wrote."""
     with tempfile.TemporaryDirectory() as name:
         fleet = ServerFleet(Path(name) / "servers")
         try:
@@ -154,7 +154,7 @@ def write(file: Path) -> None:
 
 
 def main() -> int:
-    """Write the file of this version, unless it is there."""
+    """Write the file of this version, unless it exists."""
     file = DATA / f"slices-{'.'.join(hub.__version__.split('.')[:2])}.json"
     if file.exists():
         sys.exit(f"{file} is there: slices that were released do not change")

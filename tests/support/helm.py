@@ -1,4 +1,4 @@
-"""The chart, by the real helm: rendered, installed on a real API server, and run as its Pods would be."""
+"""The chart and the real helm: rendering, installing on a real API server, and running the hub as its Pods would."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ SYSTEM_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{FULLNAME}"
 
 
 class HelmFailed(AssertionError):
-    """helm says no; the text is what it says."""
+    """helm failed; the message is its output."""
 
 
 class Helm:
-    """The program, with folders of its own and, where a server is given, its admin's kubeconfig.
+    """The program helm, with its own folders and, if there is a server, with its admin's kubeconfig.
 
     Args:
         folder: for values, caches and the kubeconfig.
-        server: where releases are installed.
+        server: the API server for releases.
     """
 
     def __init__(self, folder: Path, server: ApiServer | None = None) -> None:
@@ -53,10 +53,10 @@ class Helm:
         self._environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": kubeconfig, **homes}
 
     def run(self, *arguments: str) -> str:
-        """What a command prints.
+        """Run a command and return its output.
 
         Raises:
-            HelmFailed: its exit code is not 0.
+            HelmFailed: the exit code is not 0.
         """
         answer = subprocess.run(
             [str(self._program), *arguments],
@@ -71,25 +71,25 @@ class Helm:
         return answer.stdout
 
     def lint(self, *values: Path) -> str:
-        """What ``helm lint --strict`` says."""
+        """The output of ``helm lint --strict``."""
         return self.run("lint", "--strict", str(CHART), *_files(values))
 
     def template(self, values: Object | Path | None = None, *more: str) -> list[Object]:
-        """The manifests."""
+        """The rendered manifests."""
         text = self.run("template", RELEASE, str(CHART), "-n", NAMESPACE, *self._values(values), *more)
         return [each for each in yaml.safe_load_all(text) if each]
 
     def install(self, values: Object | Path | None = None, *more: str) -> str:
-        """``helm install``; the notes."""
+        """Run ``helm install`` and return the notes."""
         where = ("-n", NAMESPACE, "--create-namespace")
         return self.run("install", RELEASE, str(CHART), *where, *self._values(values), *more)
 
     def upgrade(self, values: Object | Path | None = None, *more: str) -> str:
-        """``helm upgrade``; the notes."""
+        """Run ``helm upgrade`` and return the notes."""
         return self.run("upgrade", RELEASE, str(CHART), "-n", NAMESPACE, *self._values(values), *more)
 
     def manifests(self) -> list[Object]:
-        """What is installed now."""
+        """The manifests of the installed release."""
         return [each for each in yaml.safe_load_all(self.run("get", "manifest", RELEASE, "-n", NAMESPACE)) if each]
 
     def _values(self, values: Object | Path | None) -> list[str]:
@@ -103,7 +103,7 @@ class Helm:
 
 
 def _program() -> Path:
-    """Where it is; as with the API servers, a machine that cannot build it tests the rest, and a CI is not green."""
+    """The path of helm. If it cannot be built, the test is skipped, or fails in CI."""
     try:
         return ensure_helm()
     except KitUnavailable as reason:
@@ -117,14 +117,14 @@ def _files(values: Sequence[Path]) -> list[str]:
 
 
 def find(manifests: Sequence[Object], kind: str, name: str | None = None) -> Object:
-    """The one object of a kind, and of a name where it is given."""
+    """The only object of a kind, or the one with a name. Fails unless there is exactly one."""
     found = [each for each in manifests if each["kind"] == kind and name in (None, each["metadata"]["name"])]
     assert len(found) == 1, f"{len(found)} objects {kind} {name or ''}"
     return found[0]
 
 
 def collection(api: Api, manifest: Object) -> str:
-    """The path its kind is created at."""
+    """The path at which objects of a manifest's kind are created."""
     version = manifest["apiVersion"]
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
     [resource] = [
@@ -136,12 +136,12 @@ def collection(api: Api, manifest: Object) -> str:
 
 
 def path(api: Api, manifest: Object) -> str:
-    """Where an object is."""
+    """The path of an object."""
     return f"{collection(api, manifest)}/{manifest['metadata']['name']}"
 
 
 def arguments(manifests: Sequence[Object]) -> list[str]:
-    """Of the container that runs the hub."""
+    """The arguments of the container that runs the hub."""
     [container] = find(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
     return list(container["args"])
 
@@ -149,7 +149,7 @@ def arguments(manifests: Sequence[Object]) -> list[str]:
 class Pod:
     """``hub run`` with the Deployment's arguments, a token of its account and its projected volume.
 
-    What is not as in a Pod: the folder it is mounted at, the ports, and a kubeconfig in place of the mounted token.
+    Differences to a Pod: the mount folder, the ports, and a kubeconfig instead of the mounted token.
     """
 
     def __init__(self, server: ApiServer, manifests: Sequence[Object], folder: Path, name: str, *more: str) -> None:
@@ -176,7 +176,7 @@ class Pod:
         return f"{flag}={self.folder}{value.removeprefix(MOUNTED)}" if value.startswith(MOUNTED) else text
 
     def project(self) -> None:
-        """What the kubelet does with the volume ``registry``: the items of its sources, as files."""
+        """Write the items of the volume ``registry`` as files, as the kubelet does."""
         [volume] = [
             each for each in self._deployment["spec"]["template"]["spec"]["volumes"] if each["name"] == "registry"
         ]
@@ -210,7 +210,7 @@ class Pod:
             self._child.wait(10)
 
     def ask(self, flag: str, path: str, token: str = "") -> int:
-        """The status of a GET at the address of a flag; 0 where nobody answers (yet)."""
+        """The status of a GET at a flag's address; 0 if the connection fails."""
         connection = HTTPConnection("127.0.0.1", self.ports[flag], timeout=10)
         with closing(connection), suppress(OSError):
             connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
@@ -222,15 +222,16 @@ class Pod:
 def pods(
     server: ApiServer, manifests: Sequence[Object], folder: Path, count: int = 2, *more: str
 ) -> Iterator[list[Pod]]:
-    """So many replicas, which stop in good order."""
+    """Run ``count`` replicas, which are terminated at the end."""
     with ExitStack() as stack:
         yield [stack.enter_context(Pod(server, manifests, folder, f"pod-{n}", *more)) for n in range(count)]
 
 
 def policy_in_force(admin: Api, account: Api) -> None:
-    """Wait until the API server holds the hub's account to the admission policy as it is now.
+    """Wait until the present admission policy is in force for the hub's account.
 
-    For a moment it may hold it to the one of an earlier test. So the policy gets a rule more, on slices called probe.
+    The API server may still apply the policy of an earlier test. So add a rule about slices called probe, and wait
+    until it applies.
     """
     sign = f"sign {secrets.token_hex(4)}"
     rule = {"expression": "object == null || object.metadata.name != 'probe'", "message": sign}
@@ -249,7 +250,7 @@ def policy_in_force(admin: Api, account: Api) -> None:
 
 
 def slice_of(name: str, *addresses: str, labels: Object | None = None, **more: Any) -> Object:
-    """A slice as the hub of the release writes it, but for what is given."""
+    """A slice as the release's hub writes it, with changes."""
     ours = {
         "kubernetes.io/service-name": "payments",
         "endpointslice.kubernetes.io/managed-by": "endpointslice-hub",

@@ -1,7 +1,7 @@
-"""The real hub beside real API servers: in this process, in a thread of its own, or as a process.
+"""The real hub with real API servers: in a thread of this process, or as a process.
 
-A test stays plain blocking code and looks at the hub from outside: at the API servers, at their audit logs, and, read
-only, at the state of a hub in this process.
+Tests are plain blocking code. They observe the hub from outside: the API servers, their audit logs, and, read only,
+the state of a hub in this process.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ HUB_RULES: tuple[Object, ...] = (
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "update"]},
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
 )
-"""All the hub needs in the hub cluster."""
+"""All rules that the hub needs in the hub cluster."""
 NODE_RULES: tuple[Object, ...] = (
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]},
 )
-"""All the hub needs in a remote cluster."""
+"""All rules that the hub needs in a remote cluster."""
 SECRET_RULES: tuple[Object, ...] = ({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},)
 READY_SINCE = "2026-01-01T00:00:00Z"
 
@@ -67,14 +67,14 @@ def node(name: str, *addresses: str, ready: bool = True, zone: str = "", **meta:
 
 
 def add_node(server: ApiServer, name: str, *addresses: str, **more: Any) -> None:
-    """Create a Node, its status too."""
+    """Create a Node with its status."""
     body = node(name, *addresses, **more)
     server.api.post("/api/v1/nodes", {"metadata": body["metadata"]})
     server.api.patch(f"/api/v1/nodes/{name}/status", {"status": body["status"]})
 
 
 def heartbeat(server: ApiServer, name: str, stamp: str) -> None:
-    """What a kubelet reports every few minutes: nothing new."""
+    """Update a Node's heartbeat time and nothing else, as a kubelet does every few minutes."""
     condition = {"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": stamp}
     kind = "application/strategic-merge-patch+json"
     server.api.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, kind)
@@ -82,11 +82,11 @@ def heartbeat(server: ApiServer, name: str, stamp: str) -> None:
 
 @dataclass(slots=True)
 class World:
-    """A hub cluster, remote clusters, and the folder with the registry and the kubeconfigs.
+    """A hub cluster, remote clusters, and a folder with the registry and the kubeconfigs.
 
     Attributes:
-        remotes: by the name the registry has for them.
-        registry: as it was last written.
+        remotes: remote clusters by their names in the registry.
+        registry: the registry that was last written.
     """
 
     folder: Path
@@ -96,16 +96,16 @@ class World:
 
     @property
     def path(self) -> Path:
-        """The registry file."""
+        """The path of the registry."""
         return self.folder / "clusters.yaml"
 
     @property
     def kubeconfig(self) -> Path:
-        """The hub's own."""
+        """The path of the hub's own kubeconfig."""
         return self.folder / "hub.kubeconfig"
 
     def prepare(self) -> Self:
-        """Accounts with no more rights than the hub needs, and their kubeconfigs."""
+        """Create accounts that have only the rights that the hub needs, and their kubeconfigs."""
         self.hub_cluster.grant("hub", *HUB_RULES)
         self.hub_cluster.kubeconfig(self.kubeconfig, "hub")
         for name, server in self.remotes.items():
@@ -116,7 +116,7 @@ class World:
     # --- the registry ---------------------------------------------------------------------------------
 
     def cluster(self, name: str, **more: Any) -> Object:
-        """A registry entry of a cluster."""
+        """A registry entry for a cluster."""
         entry = {
             "name": name,
             "kubeconfig": {"path": name},
@@ -128,12 +128,12 @@ class World:
 
     @staticmethod
     def service(name: str = "payments", *clusters: str, **more: Any) -> Object:
-        """A registry entry of a service."""
+        """A registry entry for a Service."""
         entry = {"name": name, "namespace": "edge", "sources": [{"cluster": each} for each in clusters or ("eu",)]}
         return {**entry, **more}
 
     def write(self, clusters: Sequence[Object] = (), services: Sequence[Object] = (), **more: Any) -> Object:
-        """Write the registry; all remotes and the service ``payments`` of cluster eu by default."""
+        """Write the registry. By default it has all remotes, and the Service ``payments`` with cluster eu."""
         self.registry = {
             "version": 1,
             "clusters": list(clusters) or [self.cluster(name) for name in self.remotes],
@@ -144,7 +144,7 @@ class World:
         return self.registry
 
     def write_text(self, text: str) -> None:
-        """Replace the registry file at once, as an editor does."""
+        """Replace the registry file in one step, as an editor does."""
         new = self.folder / ".clusters.new"
         new.write_text(text)
         new.rename(self.path)
@@ -152,20 +152,20 @@ class World:
     # --- the hub cluster --------------------------------------------------------------------------------
 
     def add_service(self, name: str = "payments", namespace: str = "edge", **spec: Any) -> Object:
-        """A Service in the hub cluster; without a selector unless asked for."""
+        """Create a Service in the hub cluster, without a selector by default."""
         meta = {"name": name, **spec.pop("metadata", {})}
         ports = [{"name": "https", "port": 443, "targetPort": 30443}]
         body = {"metadata": meta, "spec": {"ports": ports, **spec}}
         return self.hub_cluster.api.post(f"/api/v1/namespaces/{namespace}/services", body)
 
     def slices(self, service: str = "payments", namespace: str = "edge", selector: str = OURS) -> list[Object]:
-        """Slices of a Service by name; those of hubs unless asked otherwise."""
+        """The slices of a Service, sorted by name; by default only those that a hub manages."""
         path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
         found = self.hub_cluster.api.list(path, labelSelector=f"kubernetes.io/service-name={service},{selector}")
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
     def published(self, service: str = "payments", namespace: str = "edge") -> list[str]:
-        """Its published addresses, sorted; one that is published twice is there twice."""
+        """The published addresses of a Service, sorted; an address in two slices is in the list twice."""
         return sorted(
             address
             for each in self.slices(service, namespace)
@@ -174,15 +174,15 @@ class World:
         )
 
     def versions(self, service: str = "payments") -> dict[str, str]:
-        """ResourceVersion of each slice of a Service."""
+        """The resourceVersion of each slice of a Service, by name."""
         return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in self.slices(service)}
 
     def slice_path(self, name: str, namespace: str = "edge") -> str:
-        """Where a slice lives."""
+        """The path of a slice."""
         return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{name}"
 
     def writes(self, mark: Mark, settle: float = 0.3) -> list[Request]:
-        """Writes of slices by the hub's account since a mark, once the log has settled."""
+        """The hub's writes of slices since a mark, after ``settle`` seconds in which the log becomes complete."""
         time.sleep(settle)
         return [
             each for each in self.hub_cluster.requests(mark, "hub") if each.writes and each.resource == "endpointslices"
@@ -201,7 +201,7 @@ class World:
 
 
 class RunningHub:
-    """A hub in this process, in a thread with a loop of its own; a context manager that stops it in good order."""
+    """A hub in a thread of this process; a context manager that stops it at the end."""
 
     def __init__(self, world: World, **options: Any) -> None:
         options.setdefault("removal_grace", 0.5)
@@ -215,7 +215,7 @@ class RunningHub:
 
     @property
     def hub(self) -> Hub:
-        """The hub; look, do not touch."""
+        """The hub. Tests only read it."""
         assert self._hub is not None
         return self._hub
 
@@ -230,7 +230,7 @@ class RunningHub:
         self.stop()
 
     def stop(self) -> None:
-        """As SIGTERM does; returns when it is over."""
+        """Stop the hub as SIGTERM does, and wait for its end."""
         if self._thread.is_alive() and self._loop is not None and self._stop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(20)
@@ -239,25 +239,25 @@ class RunningHub:
             raise self._error
 
     def cluster(self, name: str) -> RemoteCluster:
-        """A remote cluster's unit."""
+        """The hub's unit for a remote cluster."""
         return self.hub.fleet.clusters[name]
 
     def state(self, name: str) -> str:
-        """A remote cluster's state and error: ``Ready: ``; nothing before the hub follows it."""
+        """The state and error of a remote cluster, such as ``Ready: ``; "" before the hub follows it."""
         cluster = self.hub.fleet.clusters.get(name)
         return f"{cluster.status.state}: {cluster.status.error}" if cluster is not None else ""
 
     def findings(self, service: str = "payments", namespace: str = "edge") -> dict[str, Finding]:
-        """What the last pass over a target found, by reason."""
+        """The findings of the last pass over a target, by reason."""
         last = self.hub.reconciler.last(TargetKey(namespace, service))
         return {each.reason: each for each in last.findings} if last is not None else {}
 
     def problem(self, cluster: str) -> str:
-        """What keeps a cluster's sources from making a statement."""
+        """The problems of a cluster's sources."""
         return " ".join(each.problem for key, each in self.hub.fleet.sources.items() if key.cluster == cluster)
 
     def status(self, service: str = "payments", namespace: str = "edge") -> str:
-        """Why nothing is decided for a target, or why the last write failed."""
+        """Why there is no decision about a target, or why the last write failed."""
         key = TargetKey(namespace, service)
         last = self.hub.reconciler.last(key)
         return (last.status if last is not None else "") or self.hub.reconciler.problem(key)
@@ -278,11 +278,11 @@ class RunningHub:
 
 
 class HubProcess:
-    """``hub run`` as a process; a context manager that kills it if it is still there.
+    """``hub run`` as a process; a context manager that kills it at the end.
 
     Args:
-        python: whose environment the hub and its plugins are in.
-        path: folders to import from besides.
+        python: the interpreter whose environment has the hub and its plugins.
+        path: folders to import from in addition.
     """
 
     def __init__(
@@ -311,13 +311,13 @@ class HubProcess:
         self.kill()
 
     def kill(self) -> None:
-        """``kill -9``."""
+        """Send SIGKILL."""
         if self._child is not None:
             self._child.kill()
             self._child.wait(10)
 
     def terminate(self) -> tuple[int, float]:
-        """SIGTERM: exit code, and seconds until the end."""
+        """Send SIGTERM; returns the exit code, and the seconds until the end."""
         assert self._child is not None
         started = time.monotonic()
         self._child.send_signal(signal.SIGTERM)
@@ -326,7 +326,7 @@ class HubProcess:
 
 @contextlib.contextmanager
 def frozen(server: ApiServer) -> Iterator[None]:
-    """An API server that accepts connections and never answers."""
+    """Pause an API server while the block runs: it accepts connections and answers nothing."""
     server.pause()
     try:
         yield

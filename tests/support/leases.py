@@ -1,4 +1,4 @@
-"""Leases without waiting: a loop whose time jumps, and Leases as an API server keeps them."""
+"""Tests of leases without waiting: an event loop with virtual time, and a fake API server for Leases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hub.election.elector import LeaseRecord
 
 
 class _Jump(selectors.SelectSelector):
-    """Instead of waiting, time moves."""
+    """Advances the time instead of waiting."""
 
     elapsed = 0.0
 
@@ -25,7 +25,7 @@ class _Jump(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose seconds cost nothing."""
+    """An event loop in virtual time."""
 
     def __init__(self) -> None:
         self._jump = _Jump()
@@ -36,19 +36,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def simulate(main: Coroutine[Any, Any, None]) -> None:
-    """Run ``main`` in virtual time, and what it leaves to its end."""
+    """Run ``main`` in virtual time, then cancel the remaining tasks."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main)
 
 
 def real() -> float:
-    """The time that no process can see."""
+    """The loop's virtual time, which the clocks of the simulated processes may differ from."""
     return asyncio.get_running_loop().time()
 
 
 @dataclass
 class Server:
-    """The Lease as the API server keeps it, and who held it when."""
+    """The Lease on the API server."""
 
     record: LeaseRecord | None = None
     version: int = 0
@@ -56,7 +56,7 @@ class Server:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def store(self, record: LeaseRecord) -> LeaseRecord:
-        """Write it under a new version."""
+        """Store the Lease with a new version."""
         self.version += 1
         self.record = replace(record, version=str(self.version))
         self.changed.set()
@@ -65,5 +65,5 @@ class Server:
 
     @property
     def holder(self) -> str:
-        """Who holds it now; "" = nobody."""
+        """The present holder; "" = none."""
         return self.record.holder if self.record is not None else ""

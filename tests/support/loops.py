@@ -1,4 +1,4 @@
-"""A provider type's loop that is the test's own: for virtual time, and for simulations that must repeat exactly."""
+"""Runs a provider type in the test's own event loop: for virtual time, and for simulations that repeat exactly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import FrameType
 
 
 class SameLoop:
-    """A :class:`hub.observe.providers.loops.LoopRunner` without a thread; made inside the loop that it is to be."""
+    """A :class:`hub.observe.providers.loops.LoopRunner` without a thread; create it inside the loop to use."""
 
     alive = False
 
@@ -15,12 +15,12 @@ class SameLoop:
         self.loop = asyncio.get_running_loop()
 
     def cpu(self) -> float:
-        """None of its own."""
+        """0: it has no thread of its own."""
         return 0.0
 
     def stack(self) -> list[FrameType]:
-        """There is no thread to look at."""
+        """Empty: it has no thread of its own."""
         return []
 
     def end(self) -> None:
-        """Whoever made the loop ends it."""
+        """Does nothing: the test owns the loop."""

@@ -1,9 +1,9 @@
-"""pytest plugin for mutation runs (``make mutants``): few hypothesis examples, and only the tests that matter.
+"""pytest plugin for mutation runs (``make mutants``): runs only relevant tests, with few hypothesis examples.
 
-The first run of a room notes which functions each test calls (``MUTATION_NOTES`` names the file). The later ones keep
-only the tests in the file ``MUTATION_TESTS``, in that order; one that takes longer than it says there ends the process.
-Whether a mutant survives must not depend on chance, and a survivor costs a whole run of its tests: hence few examples,
-the same ones every time.
+The first run for a room records which functions each test calls, in the file ``MUTATION_NOTES``. Later runs keep only
+the tests in the file ``MUTATION_TESTS``, in its order; a test that takes longer than the file allows ends the process.
+Survival of a mutant must not depend on chance, so the examples are always the same; they are few because a survivor
+costs a run of all its tests.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from hypothesis import Phase, settings
 
 EXAMPLES: Final = 25
 _SETTINGS: Final = "_hypothesis_internal_use_settings"
-"""Where ``@settings`` keeps them; there is no public way to change what a decorator said."""
+"""The attribute in which ``@settings`` stores them. There is no public way to change a decorator's settings."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Cut down every property test; keep what is asked for."""
+    """Limit the examples of property tests, and keep only the requested tests."""
     for item in items:
         function: Any = getattr(item, "function", None)
         written: settings | None = getattr(function, _SETTINGS, None)
@@ -48,20 +48,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _wanted() -> dict[str, float]:
-    """Tests with the seconds they may take, in order."""
+    """Test -> seconds that it may take, in order."""
     found: dict[str, float] = json.loads(Path(os.environ["MUTATION_TESTS"]).read_text(encoding="utf-8"))
     return found
 
 
 class Deadlines:
-    """Ends the process in the middle of a test that hangs, whatever it hangs in."""
+    """Ends the process when a test takes longer than allowed."""
 
     def __init__(self, allowed: dict[str, float]) -> None:
         self.allowed = allowed
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Without a word: nobody reads it."""
+        """Dump no traceback, as it would not be read."""
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
             faulthandler.dump_traceback_later(self.allowed[item.nodeid], exit=True, file=nowhere)
             try:
@@ -71,7 +71,7 @@ class Deadlines:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take notes, or watch the time, where that is asked for."""
+    """Register the plugins that the environment requests."""
     if "MUTATION_NOTES" in os.environ:
         config.pluginmanager.register(Notes(Path(os.environ["MUTATION_NOTES"]), config.rootpath / "hub"))
     if "MUTATION_TESTS" in os.environ:
@@ -79,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Notes:
-    """Which functions of the hub each test calls, and how long it takes."""
+    """Records which functions of the hub each test calls, and how long the test takes."""
 
     def __init__(self, file: Path, folder: Path) -> None:
         self.file, self.folder = file, f"{folder}{os.sep}"
@@ -88,7 +88,7 @@ class Notes:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Watch calls, those of threads that the test starts included."""
+        """Trace calls, including those in threads that the test starts."""
         self.called, began = set(), time.monotonic()
         threading.settrace(self._note)
         sys.settrace(self._note)
@@ -105,7 +105,7 @@ class Notes:
             self.tests[item.nodeid] = {"calls": places, "seconds": time.monotonic() - began}
 
     def pytest_sessionfinish(self) -> None:
-        """Hand over the notes."""
+        """Write the notes."""
         self.file.write_text(json.dumps(self.tests), encoding="utf-8")
 
     def _note(self, frame: FrameType, event: str, arg: object) -> None:

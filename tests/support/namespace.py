@@ -1,7 +1,7 @@
-"""Tests in a network namespace of their own: 65,000 addresses to probe, and nothing outside can be reached.
+"""Tests in their own network namespace, with 65,000 addresses to probe and no connection to the outside.
 
-The hub refuses loopback addresses as endpoints and has no switch to allow them. In a namespace that belongs
-to the test, 10.7.0.0/16 is local; no root is needed where the kernel lets users have namespaces.
+The hub refuses loopback addresses as endpoints, and has no switch to allow them. In the test's namespace, 10.7.0.0/16
+is local. Root is not needed if the kernel allows user namespaces.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import pytest
 INSIDE = "HUB_TESTS_INSIDE_NAMESPACE"
 SETUP = "ip link set lo up && ip route add local 10.7.0.0/16 dev lo"
 COMMAND = ("unshare", "--user", "--map-root-user", "--net", "sh", "-c", f'{SETUP} && exec "$@"', "sh")
-"""What to put before a command that is to run inside."""
+"""A prefix for commands that runs them inside a new namespace."""
 SECONDS = 120.0
 
 Test = Callable[..., Awaitable[None]]
 
 
 def unavailable() -> str:
-    """Why there can be no namespace here; "" where there can."""
+    """Why namespaces are unavailable; "" if they are available."""
     missing = [name for name in ("unshare", "ip") if shutil.which(name) is None]
     if missing:
         return f"{' and '.join(missing)} not installed"
@@ -37,7 +37,7 @@ def unavailable() -> str:
 
 
 def in_namespace(test: Test) -> Test:
-    """Run an async test in a process of its own, inside a fresh namespace; skip loudly, or fail in CI, without one."""
+    """Run an async test in its own process and namespace. Without namespaces the test is skipped, or fails in CI."""
 
     @functools.wraps(test)
     async def wrapper(*args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Follows a page of the documentation: its files, its commands and their outputs."""
+"""Follows a page of the documentation: writes its files, runs its commands and returns their output."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BLOCK = re.compile(r"^( *)```(sh|yaml|text)\n(.*?)^\1```$", re.MULTILINE | re.DO
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """Kind and text of each block of a page."""
+    """Kind and text of each code block of a page."""
     return [(kind, textwrap.dedent(text)) for _, kind, text in BLOCK.findall(page)]
 
 
 class Reader:
-    """Follows a page from its top, in an empty folder."""
+    """Follows a page from its start, in an empty folder."""
 
     def __init__(self, folder: Path, page: str) -> None:
         self.folder = folder
@@ -31,17 +31,17 @@ class Reader:
         self._running: subprocess.Popen[bytes] | None = None
 
     def next(self, kind: str) -> str:
-        """The next block of the page, which must be of this kind."""
+        """The text of the page's next block, which must be of this kind."""
         found, text = next(self._blocks)
         assert found == kind
         return text
 
     def commands(self) -> list[str]:
-        """The next block of commands, one by one; a line that ends in a backslash goes on in the next one."""
+        """The commands of the next block. A backslash at the end of a line continues the command."""
         return self.next("sh").replace("\\\n", " ").splitlines()
 
     def hub(self, line: str, code: int = 0) -> str:
-        """Run a command of the page; what it prints."""
+        """Run a command and return its output."""
         done = subprocess.run(
             self._argv(line), cwd=self.folder, env=self._environment(), capture_output=True, text=True, timeout=60
         )
@@ -49,18 +49,18 @@ class Reader:
         return done.stdout
 
     def run(self, line: str) -> None:
-        """Start the command that does not end."""
+        """Start a command that does not end by itself."""
         argv = [*self._argv(line), "--health-probe-bind-address", "0", "--listen", "0"]
         self._running = subprocess.Popen(argv, cwd=self.folder, env=self._environment(), stderr=subprocess.DEVNULL)
 
     def interrupt(self) -> int:
-        """Ctrl-C."""
+        """Send Ctrl-C to it and return the exit code."""
         assert self._running is not None
         self._running.send_signal(signal.SIGINT)
         return self._running.wait(20)
 
     def close(self) -> None:
-        """Leave nothing running."""
+        """Kill a command that still runs."""
         if self._running is not None and self._running.poll() is None:
             self._running.kill()
             self._running.wait(10)

@@ -1,4 +1,4 @@
-"""Ports of loopback for what the tests start."""
+"""Free ports on loopback."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on; none is given twice.
+    """A port on loopback on which nothing listens; never the same twice.
 
-    It lies below the range that the kernel hands to outgoing connections: it must still be free when somebody listens
-    there a second later, or again after a ``kill -9``.
+    It is below the range that the kernel uses for outgoing connections, so that it stays free until a process listens
+    on it, and while a killed process is restarted.
     """
     ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     highest = ephemeral if ephemeral > LOWEST + 1000 else 32768

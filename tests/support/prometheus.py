@@ -1,4 +1,4 @@
-"""Debian's prometheus and promtool, where they are installed."""
+"""Debian's prometheus and promtool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALERTS = ROOT / "helm" / "endpointslice-hub" / "files" / "alerts.yaml"
 
 
 def program(name: str) -> str:
-    """Where a program is. Without it the test is skipped, and fails where CI is set."""
+    """The path of a program. Without it the test is skipped, or fails in CI."""
     found = shutil.which(name)
     if found is not None:
         return found
@@ -35,9 +35,9 @@ class Prometheus:
     """A Prometheus that scrapes one address every second; a context manager.
 
     Args:
-        folder: of its data.
-        target: ``host:port`` of what it scrapes.
-        port: where it answers, on loopback.
+        folder: for its data.
+        target: ``host:port`` to scrape.
+        port: its own port, on loopback.
     """
 
     JOB = "endpointslice-hub"
@@ -90,7 +90,7 @@ class Prometheus:
         return list(self._ask("query", query=expression)["result"])
 
     def series(self, expression: str) -> list[dict[str, Any]]:
-        """Likewise, once there are any: a scrape that a busy machine was too slow for leaves none for a moment."""
+        """Like :meth:`query`, but wait until there are series: a busy machine may miss a scrape."""
 
         def asked() -> list[dict[str, Any]]:
             found = self.query(expression)
@@ -100,7 +100,7 @@ class Prometheus:
         return eventually(asked, 20)
 
     def firing(self) -> dict[str, str]:
-        """Alerts that are pending or firing -> their state."""
+        """Pending and firing alerts, with their states."""
         return {each["labels"]["alertname"]: each["state"] for each in self._ask("alerts")["alerts"]}
 
     def _ask(self, path: str, **parameters: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Registries that tests load."""
+"""A helper to load registries."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hub.registry.spec import Registry
 
 
 def strict(loaded: Loaded) -> Registry:
-    """The registry of a file without any problem.
+    """The registry of a file that has no problem.
 
     Raises:
-        RegistryError: there is one.
+        RegistryError: the file has a problem.
     """
     if loaded.problems:
         raise RegistryError(loaded.problems)

@@ -1,6 +1,6 @@
-"""Several ``hub run`` processes on a real API server, and nodes that change meanwhile.
+"""Several ``hub run`` processes with a real API server, while nodes change.
 
-Each process has an account of its own, so that the server's audit log tells them apart.
+Each process has its own account, so that the server's audit log tells them apart.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tests.support.hub import HUB_RULES, ROOT, World
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 DURATION = 4
-"""Seconds of a Lease. No write starts in its last two."""
+"""Seconds of a Lease. No write starts in its last two seconds."""
 SHORT = (
     *("--leader-elect-lease-duration", f"{DURATION}s", "--leader-elect-renew-deadline", "2s"),
     *("--leader-elect-retry-period", "300ms"),
 )
 LEAVES = "karpenter.sh/disrupted"
-"""A taint that takes a node out at once."""
+"""A taint that excludes a node at once."""
 
 
 class Replica:
-    """One `hub run` with an account of its own; started, paused, continued, stopped and killed at will."""
+    """One ``hub run`` with its own account, which tests start, pause, resume, stop and kill."""
 
     def __init__(self, world: World, name: str, *arguments: str) -> None:
         self.name = name
@@ -49,11 +49,11 @@ class Replica:
 
     @property
     def running(self) -> bool:
-        """Started, and not ended."""
+        """Whether it was started and has not ended."""
         return self._child is not None and self._child.poll() is None
 
     def start(self) -> Self:
-        """As a Pod that is called so."""
+        """Start it, with its name as the name of its Pod."""
         with self.log.open("ab") as log:
             self._said = log.tell()
             env = {**os.environ, "PYTHONPATH": str(ROOT), "POD_NAME": self.name}
@@ -61,32 +61,32 @@ class Replica:
         return self
 
     def send(self, number: int) -> None:
-        """A signal."""
+        """Send a signal."""
         assert self._child is not None
         self._child.send_signal(number)
 
     def pause(self) -> None:
-        """SIGSTOP, wherever it is."""
+        """Send SIGSTOP."""
         self.send(signal.SIGSTOP)
         self.paused = True
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self.send(signal.SIGCONT)
         self.paused = False
 
     def terminate(self) -> float:
-        """SIGTERM; seconds until the end, which must be a good one."""
+        """Send SIGTERM; returns the seconds until the end. The exit code must be 0."""
         started = time.monotonic()
         self.send(signal.SIGTERM)
         assert self._child is not None
-        code = self._child.wait(30)  # long enough for a machine that has other work
-        young = self.log.stat().st_size == self._said  # it may not have got as far as listening to signals
+        code = self._child.wait(30)  # enough for a busy machine
+        young = self.log.stat().st_size == self._said  # it may not have installed its signal handlers yet
         assert code == 0 or (young and code == -signal.SIGTERM), f"exit {code}: {self.log.read_text()}"
         return time.monotonic() - started
 
     def kill(self) -> None:
-        """SIGKILL, which ends a paused process, too."""
+        """Send SIGKILL, which also ends a paused process."""
         if self._child is not None:
             self._child.kill()
             self._child.wait(10)
@@ -100,9 +100,9 @@ def trouble(
     longest: float,
     leader: Callable[[], Replica | None] = lambda: None,
 ) -> None:
-    """Kill, pause, restart and terminate replicas at random; in the end all of them run.
+    """Kill, pause, restart and terminate replicas at random for some seconds; at the end all of them run.
 
-    A pause is at most ``longest`` seconds. At least one replica runs all the time. ``leader`` is hit more often than
+    A pause takes at most ``longest`` seconds. At least one replica always runs. ``leader`` is chosen more often than
     the others.
     """
     end = time.monotonic() + seconds
@@ -128,7 +128,7 @@ def trouble(
 
 @dataclass
 class Change:
-    """Nodes n0, n1 and n2 of some clusters that come and go, so that somebody always has something to write."""
+    """Changes nodes n0, n1 and n2 of some clusters in a thread, so that there are always writes; a context manager."""
 
     world: World
     rng: random.Random
@@ -148,14 +148,14 @@ class Change:
 
     def _run(self) -> None:
         while not self._stop.wait(self.rng.uniform(0.05, 0.25)):
-            # At most three of six: the guard has nothing to withhold.
+            # At most three of six nodes, so that the guard withholds nothing.
             path = f"/api/v1/nodes/n{self.rng.randrange(3)}"
             taints = self.rng.choice(([], [{"key": LEAVES, "effect": "NoSchedule"}]))
             with suppress(ApiRefused):
                 self.rng.choice(self._apis).patch(path, {"spec": {"taints": taints}})
 
     def wanted(self, cluster: str = "eu") -> list[str]:
-        """What is to be published of a cluster now that nothing changes any more."""
+        """The addresses of a cluster that must be published, after the last change."""
         nodes = self.world.remotes[cluster].api.list("/api/v1/nodes")
         return sorted(
             each["status"]["addresses"][0]["address"]

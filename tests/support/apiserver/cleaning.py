@@ -1,7 +1,7 @@
-"""Give a server back as it was: every object a test may have made is deleted, in a fraction of a second.
+"""Empties a server: deletes every object that a test may have created, in a fraction of a second.
 
-There is no controller-manager beside most servers, so nothing finishes the deletion of a namespace; we play its part
-and release the namespace once it is empty. The namespace ``edge`` always exists, for tests that need just one.
+Most servers have no controller-manager that finishes the deletion of a namespace, so this module removes a namespace's
+finalizers once it is empty. The namespace ``edge`` always exists, for tests that need just one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EDGE = "edge"
 SYSTEM_NAMESPACES = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
 
 FIRST = (
-    # These may forbid every other deletion.
+    # These may forbid other deletions, so they are deleted first.
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
     "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
@@ -45,12 +45,12 @@ KEPT = {
     "default": ("kubernetes", "kube-root-ca.crt"),
     "kube-public": ("cluster-info", "system:controller:bootstrap-signer"),
 }
-"""Names, of whatever kind, that belong to the server or its controller-manager; all of kube-system does."""
+"""Names of objects, of any kind, that belong to the server or its controller-manager. All of kube-system does too."""
 UNLABELLED_RBAC = "!kubernetes.io/bootstrapping"
 
 
 def clean(api: Api) -> None:
-    """Delete everything the API server did not make itself, and see to it that ``edge`` exists."""
+    """Delete all objects except the API server's own, and make sure that ``edge`` exists."""
     for collection in (*FIRST, *CLUSTER_WIDE):
         _empty(api, collection)
     for collection in RBAC_CLUSTER_WIDE:
@@ -65,7 +65,7 @@ def clean(api: Api) -> None:
 
 
 def _empty(api: Api, collection: str, selector: str | None = None) -> None:
-    """Delete what a collection holds, one call for each namespace that has something."""
+    """Delete the objects of a collection, with one call per namespace that has some."""
     items: dict[str, list[Object]] = {}
     for item in api.list(collection, labelSelector=selector):
         namespace = item["metadata"].get("namespace", "")
@@ -108,6 +108,6 @@ def _gone_is_fine() -> Iterator[None]:
     try:
         yield
     except ApiRefused as refused:
-        # A running controller-manager deletes too, and may change a namespace between our read and our write.
+        # A controller-manager may delete or change the namespace between our read and our write.
         if refused.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
             raise

@@ -1,4 +1,4 @@
-"""kube-controller-manager beside an API server: what collects garbage, finishes namespaces and mirrors Endpoints."""
+"""kube-controller-manager for an API server: it collects garbage, deletes namespaces and mirrors Endpoints."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ CONTROLLERS = (
 
 
 class ControllerManager:
-    """A kube-controller-manager beside a server; a context manager.
+    """A kube-controller-manager for a server; a context manager.
 
-    It has no node lifecycle controller unless asked: that one would mark nodes without kubelets as not Ready.
+    The node lifecycle controller runs only if requested, as it would mark nodes without kubelets as not Ready.
     """
 
     def __init__(self, server: ApiServer, controllers: Sequence[str] = CONTROLLERS) -> None:

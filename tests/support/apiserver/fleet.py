@@ -1,4 +1,4 @@
-"""The servers of one test session, started at once in the background and waited for one by one."""
+"""The API servers of one test session, which start in the background."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.support.apiserver.server import ApiServer
 
 
 class ServerFleet:
-    """API servers by name, each started on first demand.
+    """API servers by name, each started when it is first needed.
 
-    A server handed out is ready, has the namespace ``edge``, and belongs to the fleet: the fleet stops it.
+    A server from :meth:`get` is ready and has the namespace ``edge``. Only the fleet may stop it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -24,10 +24,10 @@ class ServerFleet:
         self._starts: dict[str, Future[None]] = {}
 
     def begin(self, names: Sequence[str]) -> None:
-        """Start the named servers in the background, those that are not started yet.
+        """Start those of the named servers that are not started yet, in the background.
 
         Raises:
-            KitUnavailable: here and now, not in the background.
+            KitUnavailable: raised here, not in the background.
         """
         binaries.ensure("etcd", "kube-apiserver")
         for name in names:
@@ -36,13 +36,13 @@ class ServerFleet:
                 self._starts[name] = self._pool.submit(self._start, self._servers[name])
 
     def get(self, name: str) -> ApiServer:
-        """The named server, ready."""
+        """The named server, once it is ready."""
         self.begin([name])
         self._starts[name].result()
         return self._servers[name]
 
     def stop(self) -> None:
-        """End them all, those still starting too."""
+        """Stop all servers, also those that are still starting."""
         self._pool.shutdown(wait=True)
         for server in self._servers.values():
             server.stop()

@@ -1,7 +1,7 @@
 """Keys and certificates for test servers: P-256 and X.509 in plain Python.
 
-A fresh machine has neither the openssl program nor the cryptography package, and tests want certificates that are
-expired, for somebody else or of another authority. Slow and not constant-time: never use it outside tests.
+A new machine may have neither openssl nor the package cryptography, and tests need certificates that are expired, for
+another host or from another authority. The code is slow and not constant-time: never use it outside tests.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Certificate:
 
 
 class Authority:
-    """A certificate authority of its own, made on the spot."""
+    """A new certificate authority."""
 
     def __init__(self, name: str) -> None:
         self._key = Key()
@@ -90,7 +90,7 @@ class Authority:
         self.pem = self._issue(self._name, self._key, lifetime, extensions)
 
     def server(self, *hosts: str, lifetime: timedelta = timedelta(days=7)) -> Certificate:
-        """A serving certificate for IP addresses and DNS names; a negative lifetime makes it expired."""
+        """A serving certificate for IP addresses and DNS names; expired if the lifetime is negative."""
         return self._leaf(_name(hosts[0]), SERVER_AUTH, lifetime, [_extension(ALT_NAMES, _alt_names(hosts))])
 
     def client(self, user: str, groups: Sequence[str] = (), lifetime: timedelta = timedelta(days=7)) -> Certificate:
@@ -162,7 +162,7 @@ def _multiply(scalar: int, point: Point) -> Point:
 
 
 def _add(a: Point, b: Point) -> Point:
-    """The sum of two points, neither the other's negative (a random scalar never meets that case)."""
+    """The sum of two points; neither may be the negative of the other, which a random scalar never leads to."""
     rise, run = (3 * a[0] * a[0] - 3, 2 * a[1]) if a == b else (b[1] - a[1], b[0] - a[0])
     slope = rise * pow(run, -1, P)
     x = (slope * slope - a[0] - b[0]) % P

@@ -1,8 +1,8 @@
-"""Child processes of the test kit, which never outlive the test run.
+"""Child processes of the tests, which never outlive the test run.
 
-Every child leads a process group of its own. A watchdog process learns of each group over a pipe; when the pipe closes,
-because the test run ended or was killed, it kills what is left, stopped (SIGSTOP) processes too. PR_SET_PDEATHSIG would
-not do: it fires when the *thread* that started the child ends.
+Every child leads its own process group. A watchdog process learns of each group over a pipe. When the pipe closes,
+because the test run ended or was killed, the watchdog kills all remaining groups, even stopped (SIGSTOP) processes.
+PR_SET_PDEATHSIG does not work here: it fires when the *thread* that started the child ends.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ for group in groups:
 
 
 class Process:
-    """A program that can be started, stopped, killed, frozen and started again."""
+    """A program that tests start, stop, kill, pause and restart."""
 
     def __init__(self, name: str, argv: list[str], log: Path) -> None:
         self.name = name
         self.argv = argv
         self.log = log
         self.extra: tuple[str, ...] = ()
-        """Arguments of the present run only."""
+        """Additional arguments of the present run."""
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -49,7 +49,7 @@ class Process:
         """The process id.
 
         Raises:
-            RuntimeError: not started.
+            RuntimeError: the process was not started.
         """
         if self._child is None:
             raise RuntimeError(f"{self.name} is not running")
@@ -57,11 +57,11 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Started and not ended; a frozen process is alive."""
+        """Whether it was started and has not ended; a paused process is alive."""
         return self._child is not None and self._child.poll() is None
 
     def start(self, *more: str) -> None:
-        """Start it, for this run with ``more`` arguments; its output is appended to the log."""
+        """Start it with the additional arguments ``more``. Its output is appended to the log."""
         if self.alive:
             raise RuntimeError(f"{self.name} is already running")
         self._reap()
@@ -78,7 +78,7 @@ class Process:
         _watchdog().tell(f"+{self._child.pid}")
 
     def stop(self, grace: float = 10.0) -> None:
-        """SIGTERM, and SIGKILL if it is still there after ``grace`` seconds. Does nothing when it has ended."""
+        """Send SIGTERM, then SIGKILL if it has not ended after ``grace`` seconds. Does nothing if it is not running."""
         if self._child is not None and self.alive:
             self.resume()
             self._signal(signal.SIGTERM)
@@ -87,13 +87,13 @@ class Process:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL to the whole group, and wait for its end."""
+        """Send SIGKILL to the whole group and wait for its end."""
         if self._child is not None:
             self._signal(signal.SIGKILL)
             self._reap()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers. Returns when it is really stopped."""
+        """Send SIGSTOP and wait until it is stopped: connections stay open, but nothing answers."""
         self._signal(signal.SIGSTOP)
         deadline = time.monotonic() + 5
         while self._state() != "T":
@@ -102,7 +102,7 @@ class Process:
             time.sleep(0.001)
 
     def resume(self) -> None:
-        """SIGCONT: go on after :meth:`pause`."""
+        """Send SIGCONT: continue after :meth:`pause`."""
         self._signal(signal.SIGCONT)
 
     def log_tail(self, lines: int = 20) -> str:
@@ -127,12 +127,12 @@ class Process:
 
 
 def as_flags(flags: Mapping[str, Any]) -> list[str]:
-    """``{"port": 1}`` as a command line has it."""
+    """``{"port": 1}`` as command line flags."""
     return [f"--{name}={value}" for name, value in flags.items()]
 
 
 class _Watchdog:
-    """Our end of the pipe to the watchdog process."""
+    """This end of the pipe to the watchdog process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -140,7 +140,7 @@ class _Watchdog:
             [sys.executable, "-I", "-S", "-c", WATCHDOG],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in the terminal must not end it before us
+            start_new_session=True,  # so that Ctrl-C in the terminal does not end it before this process
         )
         atexit.register(self.close)
 

@@ -1,7 +1,7 @@
-"""A real kube-apiserver with its own etcd on loopback, to be broken at will.
+"""A real kube-apiserver with its own etcd on loopback, which tests may break.
 
-Certificates come from an authority of the server's own, so that a client that meets somebody else's server on a reused
-port notices. Nothing listens anywhere but on 127.0.0.1.
+Each server has its own certificate authority, so that a client notices if it connects to another server on a reused
+port. All processes listen only on 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tests.support.waiting import eventually
 
 SERVICE_CIDRS = ("10.96.0.0/16", "fd00:10:96::/112")
 START_TIMEOUT = 60.0
-"""Seconds; two are enough on an idle machine, four servers at once on two busy cores take more."""
+"""Seconds. Two are enough on an idle machine; four servers that start together on two busy cores take more."""
 START_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A line of the token file. Without groups and bindings a user may do next to nothing."""
+    """A line of the token file. A user without groups and bindings has almost no rights."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class User:
 
     @property
     def line(self) -> str:
-        """As kube-apiserver's ``--token-auth-file`` wants it."""
+        """The line in the format of kube-apiserver's ``--token-auth-file``."""
         return f'{self.token},{self.name},{self.name},"{",".join(self.groups)}"\n'
 
 
@@ -53,13 +53,13 @@ DEFAULT_USERS = (User("admin", ("system:masters",)), User("hub"), User("nobody")
 
 
 class ApiServer:
-    """One API server: start it, use ``api`` (the admin), hand out kubeconfigs, break it, repair it.
+    """One API server: start it, use ``api`` (the admin), write kubeconfigs, break it, repair it.
 
     Args:
         name: name in kubeconfigs and messages.
-        folder: for its data, logs and certificates; made if missing.
-        users: further users beside ``admin`` (system:masters), ``hub`` and ``nobody`` (no rights).
-        flags: further flags of kube-apiserver.
+        folder: for its data, logs and certificates; created if missing.
+        users: users besides ``admin`` (system:masters), and ``hub``, ``nobody`` and ``reader`` (no rights).
+        flags: additional flags of kube-apiserver.
     """
 
     def __init__(self, name: str, folder: Path, users: Sequence[User] = (), flags: Sequence[str] = ()) -> None:
@@ -77,7 +77,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it listens; stays the same over restarts."""
+        """Its address, which a restart does not change."""
         return f"https://127.0.0.1:{self.port}"
 
     @property
@@ -87,14 +87,14 @@ class ApiServer:
 
     @property
     def api(self) -> Api:
-        """The admin's calls."""
+        """A client as the admin."""
         if self._api is None:
             self._api = self.api_as("admin")
         return self._api
 
     @property
     def etcd(self) -> Process:
-        """The etcd behind it, for tests that stop, pause or kill that."""
+        """Its etcd process, for tests that stop, pause or kill it."""
         if self._etcd is None:
             raise RuntimeError(f"{self.name} was never started")
         return self._etcd
@@ -106,14 +106,14 @@ class ApiServer:
             raise RuntimeError(f"{self.name} was never started")
         return self._apiserver
 
-    # Life and death
+    # Starting and stopping
 
     def start(self) -> None:
-        """Start both processes on fresh ports and wait until the API is ready.
+        """Start both processes on new ports and wait until the API is ready.
 
         Raises:
             KitUnavailable: the programs are missing and cannot be built.
-            RuntimeError: it does not start, with the ends of the logs.
+            RuntimeError: it does not start; the message has the ends of the logs.
         """
         programs = binaries.ensure("etcd", "kube-apiserver")
         self._prepare()
@@ -133,38 +133,38 @@ class ApiServer:
                 shutil.rmtree(self.folder / "data", ignore_errors=True)
 
     def stop(self) -> None:
-        """End both processes for good and remove the data; logs stay."""
+        """Stop both processes and remove the data; logs stay."""
         self._forget_connections()
         if self._apiserver is not None:
-            self._apiserver.kill()  # a graceful end would wait for open watches
+            self._apiserver.kill()  # SIGTERM would wait for open watches
         if self._etcd is not None:
             self._etcd.kill()
         shutil.rmtree(self.folder / "data", ignore_errors=True)
 
     def kill(self) -> None:
-        """``kill -9`` of the API server; connections to its port are refused from now on."""
+        """Send SIGKILL to the API server; from now on its port refuses connections."""
         self.process.kill()
 
     def restart(self, *flags: str) -> None:
-        """Start the API server again on the same port and data (after :meth:`kill`, or instead of the running one).
+        """Restart the API server on the same port with the same data, whether or not it runs.
 
         Args:
-            flags: flags for this run only, after the usual ones; the last of a kind wins.
+            flags: flags for this run only. They come last, so they override the usual ones.
         """
         self.process.kill()
         self.process.start(*flags)
         self.wait_ready()
 
     def pause(self) -> None:
-        """Freeze the API server: its port still accepts, nothing is ever answered."""
+        """Pause the API server: its port accepts connections, but no request is answered."""
         self.process.pause()
 
     def resume(self) -> None:
-        """Go on after :meth:`pause`."""
+        """Continue after :meth:`pause`."""
         self.process.resume()
 
     def ensure_running(self) -> None:
-        """Repair whatever a test left broken: resume, start what is dead or runs with odd flags, wait until ready."""
+        """Undo what a test broke: resume paused processes, restart dead ones and those with extra flags."""
         for process in (self.etcd, self.process):
             if process.extra:
                 process.kill()
@@ -188,9 +188,9 @@ class ApiServer:
             time.sleep(0.05)
 
     def forget_history(self) -> None:
-        """Compact etcd up to now and start the API server anew: every older resourceVersion is expired (410).
+        """Compact etcd and restart the API server, so that every older resourceVersion is expired (410).
 
-        A restart is part of it, since the watch cache would go on answering from memory.
+        Without the restart, the watch cache would still answer from memory.
         """
         now = self.api.get("/api/v1/namespaces", limit=1)["metadata"]["resourceVersion"]
         etcd = http.client.HTTPConnection("127.0.0.1", self._etcd_port, timeout=10)
@@ -204,21 +204,21 @@ class ApiServer:
     # Users
 
     def token(self, user: str = "admin") -> str:
-        """The bearer token of a user of the token file."""
+        """The bearer token of a user in the token file."""
         return self.users[user].token
 
     def api_as(self, user: str) -> Api:
-        """Calls as a user of the token file; closed with the server."""
+        """A client as a user of the token file, closed with the server."""
         return self.api_with(self.token(user))
 
     def api_with(self, token: str | None) -> Api:
-        """Calls with any bearer token, or anonymous ones; closed with the server."""
+        """A client with any bearer token, or anonymous for None, closed with the server."""
         api = Api(self.url, ssl.create_default_context(cadata=self.ca_pem), token)
         self._apis.append(api)
         return api
 
     def service_account_token(self, namespace: str, name: str, seconds: int = 3600) -> str:
-        """A token of a ServiceAccount (made if missing) by TokenRequest; the API refuses less than 600 seconds."""
+        """Request a token for a ServiceAccount, which is created if missing. The API refuses less than 600 seconds."""
         accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         if not self.api.exists(f"{accounts}/{name}"):
             self.api.post(accounts, {"metadata": {"name": name}})
@@ -227,9 +227,9 @@ class ApiServer:
         return str(answer["status"]["token"])
 
     def grant(self, user: str, *rules: Object, namespace: str | None = None) -> None:
-        """Bind rules to a user, in one namespace or everywhere; cleaned away after the test like any object.
+        """Bind rules to a user, in one namespace or cluster-wide. They are deleted after the test, like any object.
 
-        The API server goes by them when this returns: it learns of a role and of a binding with a delay.
+        Returns when the rules are in force: the API server applies a role and a binding with a delay.
 
         Example:
             ``server.grant("hub", {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]})``
@@ -249,7 +249,7 @@ class ApiServer:
         eventually(lambda: self.allows(user, last, namespace), every=0.01)
 
     def allows(self, user: str, rule: Object, namespace: str | None = None) -> bool:
-        """Whether the API server goes by a rule by now, that is by the first thing it allows."""
+        """Whether the API server applies a rule yet; checks the first verb on the first resource."""
         verb = rule["verbs"][0]
         if paths := rule.get("nonResourceURLs"):
             asked = {"nonResourceAttributes": {"path": paths[0].replace("*", "any"), "verb": verb}}
@@ -263,28 +263,28 @@ class ApiServer:
         return bool(answer["status"]["allowed"])
 
     def kubeconfig(self, path: Path, user: str = "admin", *, token: str | None = None) -> Path:
-        """Write a kubeconfig with inline CA and the user's token (or another ``token``); its context is our name."""
+        """Write a kubeconfig with inline CA and the user's token, or ``token``. The context has the server's name."""
         return self._write_kubeconfig(path, user, {"token": token or self.token(user)})
 
     def certificate_kubeconfig(
         self, path: Path, user: str, groups: Sequence[str] = (), lifetime: timedelta = timedelta(days=1)
     ) -> Path:
-        """Write a kubeconfig with an inline client certificate for any user and groups, expired if need be."""
+        """Write a kubeconfig with an inline client certificate; a negative lifetime makes it expired."""
         certificate = self.authority.client(user, groups, lifetime)
         pems = {"client-certificate-data": certificate.pem, "client-key-data": certificate.key_pem}
         return self._write_kubeconfig(path, user, {key: _base64(pem) for key, pem in pems.items()})
 
-    # What was asked of it
+    # The audit log
 
     def audit_mark(self) -> Mark:
-        """This moment, for :meth:`requests`."""
+        """The present moment, for :meth:`requests`."""
         return Mark(self._audit_log.stat().st_size, time.time())
 
     def requests(self, since: Mark = BEGINNING, user: str | None = None) -> list[audit.Request]:
-        """What was asked since a mark and is answered, by one user if given; a watch counts when it starts.
+        """The answered requests since a mark, of one user if given. A watch counts from its start.
 
-        The log is written just after the answer: wait for what must be there, and let a moment pass before asserting
-        that something is not.
+        A request is logged shortly after its answer: wait for requests that must be there, and wait a moment before
+        asserting that there is none.
         """
         return [request for request in audit.read(self._audit_log, since) if user in (None, request.user)]
 
@@ -335,7 +335,7 @@ class ApiServer:
             "service-account-key-file": self.folder / "accounts.pub",
             "service-account-signing-key-file": self.folder / "accounts.key",
             "service-cluster-ip-range": ",".join(SERVICE_CIDRS),
-            "disable-admission-plugins": "ServiceAccount",  # nobody makes the accounts its pods would need
+            "disable-admission-plugins": "ServiceAccount",  # no controller creates the accounts that Pods need
             "endpoint-reconciler-type": "none",
             "allow-privileged": "true",
             "audit-policy-file": self.folder / "audit.json",

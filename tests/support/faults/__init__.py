@@ -1,4 +1,4 @@
-"""Faults on purpose, sharing no code with the hub.
+"""Injects faults and checks their effect on slices, without any code of the hub.
 
-``proxy`` breaks connections, ``recorder`` sees what becomes of the slices, ``judge`` says whether that was right.
+``proxy`` breaks connections, ``recorder`` records all slices, ``judge`` checks the recording.
 """

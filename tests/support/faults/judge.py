@@ -1,8 +1,8 @@
-"""Judges a recorded history of EndpointSlices against what the test really did; pure, and no code of the hub.
+"""Compares a recorded history of EndpointSlices with what the test did. Pure, and without any code of the hub.
 
 A set of endpoints belongs to a Service, a source cluster and an address family. It may lose an address only after the
-test has removed that node; it may never have one that the test did not bring, nor one twice; and each write must change
-something that a consumer sees.
+test has removed the address's node. It may never have an address that no node has, or one address twice. Each write
+must change something that a consumer sees.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 SERVICE_LABEL = "kubernetes.io/service-name"
 CLUSTER_LABEL = "multicluster.kubernetes.io/source-cluster"
 BOOKKEEPING = ("resourceVersion", "managedFields", "generation")
-"""Parts of the metadata that a write changes by itself."""
+"""Fields of the metadata that change with every write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Whose endpoints: a Service (``namespace/name``), a source cluster, a family."""
+    """Identifies a set of endpoints: a Service (``namespace/name``), a source cluster, a family."""
 
     service: str
     cluster: str
@@ -29,12 +29,12 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A slice as it was committed.
+    """A committed slice.
 
     Attributes:
-        addresses: in order, as often as they are there.
-        conditions: by address.
-        content: everything but bookkeeping.
+        addresses: all addresses, in order and with duplicates.
+        conditions: conditions by address.
+        content: the object without the fields in ``BOOKKEEPING``.
     """
 
     set: Set
@@ -49,7 +49,7 @@ class Slice:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Slice:
-        """From the object."""
+        """Convert an EndpointSlice."""
         meta = body["metadata"]
         labels = meta.get("labels") or {}
         endpoints = body.get("endpoints") or []
@@ -72,10 +72,10 @@ class Commit:
     """One change of one slice.
 
     Attributes:
-        at: time.monotonic() of the recorder.
-        key: ``namespace/name``.
+        at: the recorder's time.monotonic().
+        key: ``namespace/name`` of the slice.
         slice: None = deleted.
-        first: it was there when the recording began.
+        first: whether the slice existed when the recording began.
     """
 
     at: float
@@ -86,7 +86,7 @@ class Commit:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Commit:
-        """From a line of the recording."""
+        """Convert a line of the recording."""
         body = entry["slice"]
         found = Slice.of(body) if body is not None else None
         return cls(entry["at"], entry["revision"], entry["key"], found, bool(entry.get("first")))
@@ -94,7 +94,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Offence:
-    """Something that must not be.
+    """A violation.
 
     Attributes:
         kind: lost, twice, stranger, rewrite or writes.
@@ -108,7 +108,7 @@ class Offence:
 
 @dataclass(slots=True)
 class Life:
-    """From when to when a node was there; its removal counts from just before it was asked for."""
+    """When a node existed. ``until`` is the time just before its removal was requested; None = it still exists."""
 
     since: float
     until: float | None = None
@@ -116,31 +116,31 @@ class Life:
 
 @dataclass(slots=True)
 class Truth:
-    """What the test did: which addresses there were, when, for each set that is judged."""
+    """The test's own record: when each address existed, by set. Only these sets are judged."""
 
     lives: dict[Set, dict[str, Life]] = field(default_factory=dict)
 
     def came(self, at: float, address: str, *sets: Set) -> None:
-        """A node was made."""
+        """Record that a node was added."""
         for each in sets:
             self.lives.setdefault(each, {})[address] = Life(at)
 
     def went(self, at: float, address: str, *sets: Set) -> None:
-        """A node was removed."""
+        """Record that a node was removed."""
         for each in sets:
             self.lives[each][address].until = at
 
     def wanted(self, one: Set) -> frozenset[str]:
-        """What is to be published once everything is known."""
+        """The addresses that must be published once the hub knows everything."""
         return frozenset(address for address, life in self.lives.get(one, {}).items() if life.until is None)
 
     def changes(self, one: Set) -> int:
-        """How often anything changed: the most writes there may be."""
+        """The number of changes, which is the most writes that the hub may make."""
         return sum(1 + (life.until is not None) for life in self.lives.get(one, {}).values())
 
 
 def judge(commits: Iterable[Commit], truth: Truth) -> list[Offence]:
-    """All offences of a history, in its order; slices of sets the truth does not know are not judged."""
+    """All offences in a history, in order. Sets that the truth does not have are not judged."""
     slices: dict[str, Slice] = {}
     writes: Counter[Set] = Counter()
     found: list[Offence] = []
@@ -170,14 +170,14 @@ def judge(commits: Iterable[Commit], truth: Truth) -> list[Offence]:
 def accepted(commits: Iterable[Commit], writes: Iterable[str]) -> list[str]:
     """Slices for which the API server's audit log has more accepted writes than there are commits.
 
-    A PUT that changes nothing leaves no trace in the storage; here it shows.
+    The recorder does not see a PUT that changes nothing, but the audit log does.
     """
     asked, done = Counter(writes), Counter(each.key for each in commits if not each.first)
     return sorted(f"{key}: {count} writes, {done[key]} changes" for key, count in asked.items() if count > done[key])
 
 
 def first_with(commits: Sequence[Commit], one: Set, wanted: frozenset[str]) -> float | None:
-    """When the set was first exactly this; None = never."""
+    """When the set had exactly these addresses for the first time; None = never."""
     slices: dict[str, Slice] = {}
     for commit in commits:
         if commit.slice is None:

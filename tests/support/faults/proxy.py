@@ -1,11 +1,11 @@
-"""A TCP proxy in front of an HTTPS server that breaks what it is told to break, and nothing else.
+"""A TCP proxy for an HTTPS server, which injects faults on command.
 
-It ends TLS on both sides, so that it can tell requests apart (one connection carries a watch, the next one writes) and
-can lose an answer after the server has committed. A fault concerns the requests that match its :class:`Where`, those
-under way too; everything else passes. What is to happen before TLS is the proxy's ``door``.
+It terminates TLS on both sides, so that it can tell requests apart (one connection has a watch, the next one writes)
+and lose an answer after the server has committed. A fault affects the requests that match its :class:`Where`, also
+those in progress; other requests pass. :class:`Door` decides what happens to new connections, before TLS.
 
-All proxies of a process share one thread with an event loop of its own. Methods of :class:`Proxy` are called from
-other threads and return once they are in force.
+All proxies of a process share one thread with its own event loop. Methods of :class:`Proxy` are called from other
+threads, and return when they are in effect.
 """
 
 from __future__ import annotations
@@ -31,60 +31,60 @@ T = TypeVar("T")
 CHUNK = 64 << 10
 HEAD_LIMIT = 1 << 20
 SLOTS = 10
-"""Times a second that a narrow connection passes its share."""
+"""How often per second a connection with limited bandwidth sends its share."""
 _COLLECTION = re.compile(r"^/(?:api/v1|apis/[^/]+/[^/]+)(?:/namespaces/[^/]+)?/(?P<resource>[a-z]+)(?P<name>/[^/?]+)?$")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 class Kind(StrEnum):
-    """What happens to a request and its answer."""
+    """The effect of a fault on a request and its answer."""
 
     LATENCY = "latency"
-    """Everything arrives ``amount`` seconds later, in each direction."""
+    """Data arrives ``amount`` seconds late, in each direction."""
     BLACKHOLE = "blackhole"
-    """Nothing arrives while it lasts; afterwards what TCP has retransmitted does."""
+    """No data arrives while the fault lasts; afterwards it does, as TCP retransmits it."""
     SILENCE = "silence"
-    """Nothing arrives on this connection ever again, as when a load balancer forgot it; new ones are fine."""
+    """No data ever arrives on this connection again, as if a load balancer had forgotten it. New connections work."""
     RESET = "reset"
-    """A TCP RST, as soon as the request is there; it does not reach the server."""
+    """A TCP RST as soon as the request arrives; the server does not get the request."""
     HALF_CLOSE = "half-close"
-    """A FIN instead of the answer; whatever the client sends is still read."""
+    """A FIN instead of the answer; the client's data is still read."""
     BANDWIDTH = "bandwidth"
-    """``amount`` bytes a second."""
+    """Data passes at ``amount`` bytes per second."""
     TLS_CUT = "tls-cut"
-    """The connection ends without TLS's own end, as when a middlebox goes away."""
+    """The connection ends without TLS close_notify, as when a middlebox goes away."""
     TRUNCATE = "truncate"
-    """The answer ends in good order after ``amount`` bytes, head included."""
+    """The answer ends properly after ``amount`` bytes, including its head."""
     LOSE_ANSWER = "lose-answer"
-    """The server carries the request out, and its answer is a TCP RST."""
+    """The server processes the request, and the client gets a TCP RST instead of the answer."""
     INSERT = "insert"
-    """The answer under way, a watch, has ``body`` as one chunk more; otherwise nothing happens."""
+    """The watch in progress gets ``body`` as an additional chunk; the request is otherwise not affected."""
     ANSWER = "answer"
-    """The proxy answers ``body``, a whole HTTP answer; the server hears nothing."""
+    """The proxy answers with ``body``, a complete HTTP answer; the server does not get the request."""
 
 
 class Door(StrEnum):
-    """What happens to new connections."""
+    """The proxy's treatment of new connections."""
 
     OPEN = "open"
     REFUSED = "refused"
-    """Nobody listens."""
+    """Connections are refused: nothing listens on the port."""
     DROPPED = "dropped"
-    """No answer to a SYN, as behind a firewall."""
+    """SYNs are not answered, as behind a firewall."""
     SILENT = "silent"
-    """Accepted, and no TLS handshake ever."""
+    """Connections are accepted, but there is no TLS handshake."""
     SLAMMED = "slammed"
-    """The connection ends in the middle of the TLS handshake."""
+    """Connections end in the middle of the TLS handshake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as the proxy saw it.
+    """A request that the proxy received.
 
     Attributes:
-        verb: watch, list, get, create, update, patch or delete; get where the path is no Kubernetes resource's.
-        resource: such as ``nodes``; "" where it is none.
-        at: time.monotonic() of its head.
+        verb: watch, list, get, create, update, patch or delete; get if the path is no Kubernetes resource.
+        resource: the resource, such as ``nodes``; "" if the path is none.
+        at: time.monotonic() when its head arrived.
     """
 
     verb: str
@@ -95,14 +95,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which requests a fault concerns; what is empty concerns all."""
+    """Selects requests; an empty field matches all."""
 
     verbs: frozenset[str] = frozenset()
     resource: str = ""
     path: str = ""
 
     def holds(self, request: Request) -> bool:
-        """Whether a request is concerned."""
+        """Whether it matches a request."""
         return (
             (not self.verbs or request.verb in self.verbs)
             and self.resource in ("", request.resource)
@@ -112,11 +112,11 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault.
+    """A fault to inject.
 
     Attributes:
-        amount: seconds of latency, bytes a second, or bytes until the end.
-        times: how many requests it strikes; None = all while it lasts.
+        amount: seconds of latency, bytes per second, or bytes until the end.
+        times: the number of requests that it affects; None = all while it lasts.
     """
 
     kind: Kind
@@ -130,18 +130,18 @@ EVERYTHING = Where()
 
 
 def where(*verbs: str, resource: str = "", path: str = "") -> Where:
-    """Requests with one of these verbs, of a resource, with this part in their path."""
+    """Selects requests with one of these verbs, of a resource, with a path that contains ``path``."""
     return Where(frozenset(verbs), resource, path)
 
 
 def answer(status: int, reason: str, body: bytes = b"", kind: str = "application/json", *headers: str) -> bytes:
-    """A whole HTTP answer, for :attr:`Kind.ANSWER`."""
+    """A complete HTTP answer, for :attr:`Kind.ANSWER`."""
     lines = [f"HTTP/1.1 {status} {reason}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", *headers]
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
 class ProxyThread:
-    """The event loop all proxies live in; a context manager."""
+    """The thread and event loop of all proxies; a context manager."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -164,21 +164,21 @@ class ProxyThread:
         """A proxy to a port on loopback.
 
         Args:
-            port: of the server.
-            client: to connect with; None = without TLS.
-            server: to be connected to with; None = without TLS.
+            port: the server's port.
+            client: TLS context for connections to the server; None = without TLS.
+            server: TLS context for connections from clients; None = without TLS.
         """
         made = Proxy(self, port, client, server)
         self._proxies.append(made)
         return made
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something in the loop and wait for it."""
+        """Run a coroutine in the loop and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     @staticmethod
     async def _rest() -> None:
-        """Let cancelled connections end."""
+        """Cancel all tasks and wait for their end."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -186,10 +186,10 @@ class ProxyThread:
 
 
 class Proxy:
-    """One proxy; see the module. ``port`` stays the same through every state of the door.
+    """One proxy; see the module. Its ``port`` never changes.
 
     Attributes:
-        requests: everything that was asked, in order.
+        requests: all requests so far, in order.
     """
 
     def __init__(
@@ -213,38 +213,38 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The address for clients."""
         return f"https://127.0.0.1:{self.port}"
 
     # --- from other threads ----------------------------------------------------------------------------
 
     def door(self, door: Door) -> None:
-        """What becomes of new connections from now on; those there are stay as they are."""
+        """Change the treatment of new connections; existing ones are not affected."""
         self._thread.call(self._open(door))
 
     def certificate(self, server: ssl.SSLContext | None) -> None:
-        """Show another certificate on new connections; None = the usual one."""
+        """Change the certificate for new connections; None = the usual one."""
         self._server = server or self._usual
 
     def reset(self) -> None:
-        """A TCP RST on every connection there is."""
+        """Send a TCP RST on every existing connection."""
         self._thread.call(self._reset())
 
     def silence(self) -> None:
-        """No byte on any connection there is, for ever."""
+        """Stop all data on every existing connection, for ever."""
         self._thread.call(self._silence())
 
     def inject(self, *faults: Fault) -> None:
-        """Begin faults at one moment, the first that fits counts; requests under way are concerned, too."""
+        """Start faults together. The first one that matches a request affects it, also a request in progress."""
         self._thread.call(self._inject(faults))
 
     def heal(self) -> None:
-        """End all faults, and open the door. What was held back goes on."""
+        """End all faults and open the door. Data that was held back continues."""
         self._thread.call(self._heal())
 
     @contextlib.contextmanager
     def broken(self, *faults: Fault) -> Iterator[None]:
-        """Faults for the length of a block."""
+        """Inject faults while the block runs."""
         self.inject(*faults)
         try:
             yield
@@ -252,7 +252,7 @@ class Proxy:
             self.heal()
 
     def close(self) -> None:
-        """Close the port and every connection."""
+        """Close the port and all connections."""
         self._thread.call(self._close())
 
     # --- in the loop -------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class Proxy:
         self._accepting = asyncio.get_running_loop().create_task(self._accept(listener))
 
     async def _fill(self) -> None:
-        """Fill the queue of connections that nobody accepts: the kernel drops every further SYN."""
+        """Fill the queue of connections that are not accepted, so that the kernel drops further SYNs."""
         for _ in range(4):
             filler = socket.socket()
             filler.settimeout(0)
@@ -314,7 +314,7 @@ class Proxy:
         try:
             await link.run(accepted, self._target, self._client, self._server)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, EOFError):
-            pass  # one of the ends went away: so does the other
+            pass  # one end has closed its connection, so the other one is closed too
         finally:
             self._links.discard(link)
             link.abort()
@@ -349,7 +349,7 @@ class Proxy:
             link.abort()
 
     def fault_of(self, request: Request) -> Fault | None:
-        """The fault that strikes a request now; counts it."""
+        """Return the fault that affects a request now, and count it."""
         for entry in self._faults:
             fault, left = entry
             if fault.where.holds(request) and left != 0:
@@ -363,16 +363,16 @@ class Proxy:
         self._changed = asyncio.Event()
 
     async def until_changed(self) -> None:
-        """Wait until other faults are in force."""
+        """Wait until the faults or the door change."""
         await self._changed.wait()
 
 
 class _Link:
-    """One connection through the proxy.
+    """A connection of a client, with its connection to the server.
 
     Attributes:
-        request: the latest one.
-        fault: what strikes it.
+        request: the latest request.
+        fault: the fault that affects it.
     """
 
     def __init__(self, proxy: Proxy) -> None:
@@ -380,14 +380,14 @@ class _Link:
         self._near: asyncio.StreamWriter | None = None
         self._far: asyncio.StreamWriter | None = None
         self._passed = 0
-        """Bytes of the present answer."""
+        """Bytes of the present answer so far."""
         self.request: Request | None = None
         self.fault: Fault | None = None
 
     async def run(
         self, accepted: socket.socket, port: int, client: ssl.SSLContext | None, server: ssl.SSLContext | None
     ) -> None:
-        """Until one of the ends closes."""
+        """Pass data until one end closes."""
         try:
             far_reader, self._far = await asyncio.open_connection("127.0.0.1", port, ssl=client, limit=HEAD_LIMIT)
         except OSError:
@@ -412,13 +412,13 @@ class _Link:
 
     @property
     def waits(self) -> bool:
-        """A request is under way that no fault has struck. What began to be answered is over, but for a watch."""
+        """Whether a request without a fault is in progress. It is done when its answer begins, except for a watch."""
         return self.request is not None and self.fault is None and (self._passed == 0 or self.request.verb == "watch")
 
     # --- client to server -----------------------------------------------------------------------------
 
     async def _up(self, reader: asyncio.StreamReader) -> None:
-        """Requests, one after the other."""
+        """Pass requests, one after the other."""
         assert self._far is not None
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -446,7 +446,7 @@ class _Link:
     # --- server to client -----------------------------------------------------------------------------
 
     async def _down(self, reader: asyncio.StreamReader) -> None:
-        """Answers."""
+        """Pass answers."""
         assert self._near is not None
         while data := await reader.read(CHUNK):
             fault = self.fault
@@ -466,7 +466,7 @@ class _Link:
     # --- both -----------------------------------------------------------------------------------------
 
     async def _pass(self, data: bytes, to: asyncio.StreamWriter) -> None:
-        """Hand on some bytes, as the fault of the moment wants it."""
+        """Pass data, as the current fault demands."""
         while data:
             fault = self.fault
             match fault.kind if fault is not None else None:
@@ -487,7 +487,7 @@ class _Link:
             data = data[len(piece) :]
 
     async def strike(self, fault: Fault | None) -> None:
-        """A fault begins for the request under way."""
+        """Apply a fault to the request in progress."""
         self.fault, self._passed = fault, 0
         match fault.kind if fault is not None else None:
             case Kind.RESET:
@@ -502,12 +502,12 @@ class _Link:
                 await self._answer(b"%x\r\n%s\r\n" % (len(fault.body), fault.body))
 
     def healed(self) -> None:
-        """The fault is over; what is broken stays broken."""
+        """End the fault; a broken connection stays broken."""
         if self.fault is not None and self.fault.kind in (Kind.LATENCY, Kind.BLACKHOLE, Kind.BANDWIDTH):
             self.fault = None
 
     def reset(self) -> None:
-        """RST to the client; the server sees an end."""
+        """Send an RST to the client; the server sees the connection end."""
         if self._near is not None:
             raw = self._near.get_extra_info("socket")
             with contextlib.suppress(OSError):
@@ -515,7 +515,7 @@ class _Link:
         self.abort()
 
     def abort(self) -> None:
-        """End both sides at once."""
+        """Close both connections at once."""
         for each in (self._near, self._far):
             if each is not None:
                 each.transport.abort()
@@ -527,7 +527,7 @@ class _Link:
 
 
 def parse(head: bytes) -> Request:
-    """What a request is about, from its head."""
+    """Parse the head of a request."""
     method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
     parts = urlsplit(target)
     match = _COLLECTION.match(parts.path)

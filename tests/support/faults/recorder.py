@@ -1,11 +1,11 @@
-"""Records every state of every EndpointSlice of a hub cluster, in a process of its own, past everything under test.
+"""Records every state of every EndpointSlice of a hub cluster, in its own process and independently of the hub.
 
-It watches the storage of the API server, its etcd, from a revision on: that has each committed state exactly once, in
-order, also while the API server is frozen, dead or forgetful. A watch that breaks goes on after the last revision it
-brought. Where that is not possible (compacted), the recording says ``lost``, and whoever relies on it must fail. The
-API server has to store JSON (``--storage-media-type=application/json``).
+It watches the API server's etcd from a revision on. The watch has each committed state exactly once, in order, even
+while the API server is paused, dead or has lost its history. A broken watch is resumed after the last revision
+received. If that is impossible, because etcd was compacted, the recording has a ``lost`` entry, and tests that use it
+must fail. The API server must store JSON (``--storage-media-type=application/json``).
 
-Run as a program it appends one JSON object a line to a file. :class:`Recording` starts it and follows the file.
+Run as a program, it appends one JSON object per line to a file. :class:`Recording` starts it and follows the file.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ T = TypeVar("T")
 PREFIX = "/registry/endpointslices/"
 ROOT = Path(__file__).parents[3]
 SILENCE = 600.0
-"""Seconds; whoever uses a recording proves by :meth:`Recording.sync` that it is complete."""
+"""Seconds that a connection may be silent; :meth:`Recording.sync` proves that a recording is complete."""
 PAUSE = 0.05
 
 
 class Lost(Exception):
-    """The history has a hole."""
+    """The history is incomplete."""
 
 
 # --- the program ------------------------------------------------------------------------------------------------
@@ -64,18 +64,18 @@ def _entry(kv: dict[str, Any], *, deleted: bool) -> dict[str, Any]:
 
 
 def begin(port: int) -> tuple[int, list[dict[str, Any]]]:
-    """The revision there is now, and the slices at it."""
+    """The present revision, and the slices at that revision."""
     with contextlib.closing(_ask(port, "/v3/kv/range", RANGE)) as answer:
         found = json.loads(answer.read())
     return int(found["header"]["revision"]), [_entry(each, deleted=False) for each in found.get("kvs", [])]
 
 
 def follow(port: int, after: int) -> Iterator[dict[str, Any]]:
-    """Every change after a revision, until the connection ends.
+    """Yield every change after a revision, until the connection ends.
 
     Raises:
-        Lost: what comes after the revision is not there any more, or is not what was asked for.
-        OSError, http.client.HTTPException: the connection broke.
+        Lost: changes after the revision were compacted, or the answer is not a watch.
+        OSError, http.client.HTTPException: the connection failed.
     """
     wanted = {"create_request": {**RANGE, "start_revision": str(after + 1)}}
     with contextlib.closing(_ask(port, "/v3/watch", wanted)) as answer:
@@ -89,7 +89,7 @@ def follow(port: int, after: int) -> Iterator[dict[str, Any]]:
 
 
 def record(port: int, out: Path) -> None:
-    """Write the history until killed, or until it has a hole."""
+    """Write the history until killed, or until it is incomplete."""
     with out.open("a", buffering=1) as file:
 
         def say(entry: dict[str, Any]) -> None:
@@ -115,12 +115,12 @@ def record(port: int, out: Path) -> None:
 
 
 class Recording:
-    """A recorder at work, and what it has written so far; a context manager.
+    """A running recorder, and what it has written so far; a context manager.
 
     Attributes:
-        commits: the history.
-        lost: why the history cannot be relied upon; "" while it can.
-        breaks: times the watch had to go on after an interruption.
+        commits: the recorded changes.
+        lost: why the history is incomplete; "" if it is not.
+        breaks: how often the watch was resumed.
     """
 
     def __init__(self, etcd_port: int, file: Path) -> None:
@@ -154,19 +154,19 @@ class Recording:
 
     @property
     def pid(self) -> int:
-        """Of the recorder."""
+        """The recorder's process id."""
         assert self._child is not None
         return self._child.pid
 
     def addresses(self, service: str) -> frozenset[str]:
-        """What is published for ``namespace/name`` now."""
+        """The addresses that are published for ``namespace/name`` now."""
         with self._news:
             return frozenset(
                 address for each in self._slices.values() if each.service == service for address in each.conditions
             )
 
     def wait(self, check: Callable[[], T], timeout: float) -> T:
-        """Wait until something is so that depends on the history; the last answer, true or not, when time is up."""
+        """Wait up to ``timeout`` seconds until ``check`` returns something true; returns its last result."""
         deadline = time.monotonic() + timeout
         with self._news:
             while not (answer := check()) and (left := deadline - time.monotonic()) > 0:
@@ -174,9 +174,9 @@ class Recording:
             return answer
 
     def sync(self, mark: Callable[[], str], timeout: float = 30.0) -> None:
-        """Prove that the recorder has seen everything up to now: ``mark`` makes a slice and returns its key.
+        """Check that the recorder has seen everything up to now: ``mark`` creates a slice and returns its key.
 
-        What does not arrive makes the recording lost.
+        If the slice does not arrive in time, the recording is lost.
         """
         key = mark()
         self.wait(lambda: bool(self.lost) or any(each.key == key for each in self.commits), timeout)
