@@ -15,7 +15,7 @@ from hub.cli.observe import chosen, warn_of_problems
 from hub.cli.render import Output, document, table, warn
 from hub.cli.server import Server, fetch
 from hub.errors import UsageError
-from hub.report.reasons import SUBJECT, prepared
+from hub.report.reasons import SUBJECT, prepare_why
 from hub.report.values import Why
 
 HEADERS: Final = ("STAGE", "WHERE", "OUTCOME", "WHY")
@@ -29,7 +29,7 @@ async def why(options: Options, subject: str, output: Output) -> int:
     """
     async with assemble(options) as hub, observing(hub):
         warn_of_problems(hub)
-        found = prepared(hub, subject, [hub.reconciler.decide(key) for key in chosen(hub)])()
+        found = prepare_why(hub, subject, [hub.reconciler.decide(key) for key in chosen(hub)])()
     return show(found, output)
 
 

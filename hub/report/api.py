@@ -13,10 +13,10 @@ from aiohttp import web
 
 from hub.model import TargetKey
 from hub.report import reasons
-from hub.report.detail import ADDRESSES, cluster_detail, prepared
+from hub.report.detail import ADDRESSES, cluster_detail, prepare_detail
 from hub.report.openapi import document
 from hub.report.site import Site
-from hub.report.state import decided
+from hub.report.state import last_decision
 from hub.report.values import ServiceDetail
 
 NAME: Final = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
@@ -31,12 +31,12 @@ def routes(site: Site) -> list[web.RouteDef]:
     """The routes of the API."""
 
     async def status(request: web.Request) -> web.StreamResponse:
-        moment = site.look()
+        snapshot = site.snapshot()
 
         async def made() -> bytes:
-            return msgspec.json.encode(moment.status)
+            return msgspec.json.encode(snapshot.status)
 
-        return answer(request, await site.once(("status", moment.version), made))
+        return answer(request, await site.cached(("status", snapshot.version), made))
 
     async def service(request: web.Request) -> web.StreamResponse:
         found = await service_of(site, request, number(request, "limit", ADDRESSES, LIMIT))
@@ -51,7 +51,7 @@ def routes(site: Site) -> list[web.RouteDef]:
                 raise web.HTTPNotFound
             return await asyncio.to_thread(msgspec.json.encode, found)
 
-        return answer(request, await site.once(("cluster", name), made))
+        return answer(request, await site.cached(("cluster", name), made))
 
     async def why(request: web.Request) -> web.StreamResponse:
         return answer(request, await _reasons(site, request.query.get("subject", "")))
@@ -78,10 +78,10 @@ async def _reasons(site: Site, subject: str) -> bytes:
         raise web.HTTPBadRequest
 
     async def made() -> bytes:
-        explain = reasons.prepared(site.hub, subject)
+        explain = reasons.prepare_why(site.hub, subject)
         return await asyncio.to_thread(lambda: msgspec.json.encode(explain()))
 
-    found: bytes = await site.once(("why", subject), made)
+    found: bytes = await site.cached(("why", subject), made)
     return found
 
 
@@ -103,12 +103,12 @@ async def service_of(site: Site, request: web.Request, limit: int) -> ServiceDet
     offset = number(request, "offset", 0, 10**6)
 
     async def made() -> ServiceDetail | None:
-        explain = prepared(site.hub, site.snapshots, key, offset, limit)
+        explain = prepare_detail(site.hub, site.snapshots, key, offset, limit)
         return await asyncio.to_thread(explain) if explain is not None else None
 
-    decision = decided(site.hub, key).desired  # a cached answer is used only for the same decision
-    version = site.look().version
-    found: ServiceDetail | None = await site.once(("service", key, offset, limit, version), made, of=decision)
+    decision = last_decision(site.hub, key).desired  # a cached answer is used only for the same decision
+    version = site.snapshot().version
+    found: ServiceDetail | None = await site.cached(("service", key, offset, limit, version), made, of=decision)
     if found is None:
         raise web.HTTPNotFound
     return found
@@ -139,7 +139,7 @@ def answer(
     return web.Response(body=body, content_type=content_type, charset=charset, headers=headers)
 
 
-def kept(body: bytes, content_type: str) -> Handler:
+def constant(body: bytes, content_type: str) -> Handler:
     """A handler that answers with a constant body."""
 
     async def handler(request: web.Request) -> web.StreamResponse:

@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 K = TypeVar("K")
 V = TypeVar("V")
 
-REMEMBERED: Final = 60.0
+ALLOWED_SECONDS: Final = 60.0
 """Seconds for which a permission is cached; a revoked token works for at most so long."""
-REFUSED: Final = 10.0
+REFUSED_SECONDS: Final = 10.0
 """Seconds for which a refusal is cached; short, so that a new role takes effect soon."""
 LIMIT: Final = 1024
 """Most cached answers of each kind."""
@@ -107,7 +107,7 @@ class _Answers(Generic[K, V]):
         if len(self._known) >= LIMIT:
             refusals = (old for old, (_, answer) in self._known.items() if not answer)
             del self._known[next(refusals, next(iter(self._known)))]
-        self._known[key] = now + (REMEMBERED if found else REFUSED), found
+        self._known[key] = now + (ALLOWED_SECONDS if found else REFUSED_SECONDS), found
 
 
 class Reviews:
@@ -138,14 +138,14 @@ class Reviews:
         token = token_of(authorization)
         if not token:
             raise Unauthenticated("a token of the hub cluster is needed")
-        user = await self._users.get(hashlib.sha256(token.encode()).digest(), lambda: self._who(token))
+        user = await self._users.get(hashlib.sha256(token.encode()).digest(), lambda: self._user_of(token))
         if user is None:
             raise Unauthenticated("the hub cluster does not know this token")
-        if not await self._rights.get((user, path), lambda: self._may(user, path)):
+        if not await self._rights.get((user, path), lambda: self._is_allowed(user, path)):
             right = right_of(path)
             raise Unauthorized(f"{user.name} may not get {right}: grant it with nonResourceURLs in a ClusterRole")
 
-    async def _may(self, user: _User, path: str) -> bool:
+    async def _is_allowed(self, user: _User, path: str) -> bool:
         spec: dict[str, Any] = {
             "user": user.name,
             "uid": user.uid,
@@ -156,7 +156,7 @@ class Reviews:
         answer = await self._review(ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
         return answer.get("allowed") is True and answer.get("denied") is not True
 
-    async def _who(self, token: str) -> _User | None:
+    async def _user_of(self, token: str) -> _User | None:
         answer = await self._review(TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
         user = answer.get("user")
         if answer.get("authenticated") is not True or not isinstance(user, dict) or not user.get("username"):

@@ -14,7 +14,7 @@ from hub.runtime.files import read_regular, signature
 
 log = logging.getLogger(__name__)
 
-LOOK: Final = 10.0
+CHECK_INTERVAL: Final = 10.0
 """Seconds between checks of the files; the kubelet takes about a minute to update a mounted Secret."""
 FLAGS: Final = ("--tls-cert-file", "--tls-private-key-file")
 LIMIT: Final = 1 << 20
@@ -37,26 +37,26 @@ class Certificate:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._used = self._stamp()
-        self._said = ""
+        self._last_problem = ""
         if problem := self._load():
             raise UsageError(problem)
 
     async def follow(self, clock: Clock) -> None:
         """Read the files again when they change, until cancelled. If they are unusable, the old certificate stays."""
         while True:
-            await clock.sleep(LOOK)
+            await clock.sleep(CHECK_INTERVAL)
             await asyncio.to_thread(self.refresh)
 
     def refresh(self) -> None:
         """Read the files if they changed. Unusable files are read every time, since permissions may have changed."""
         stamp = self._stamp()
         problem = "" if stamp == self._used else self._load()
-        if problem and problem != self._said:
+        if problem and problem != self._last_problem:
             log.warning("the new certificate is not used: %s", problem)
         elif not problem and stamp != self._used:
             log.info("certificate read again from %s", self._files[0])
             self._used = stamp
-        self._said = problem
+        self._last_problem = problem
 
     def _load(self) -> str:
         for flag, file, part in zip(FLAGS, self._files, (b"CERTIFICATE-----", b"PRIVATE KEY-----"), strict=True):

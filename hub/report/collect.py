@@ -28,7 +28,7 @@ from hub.report.hub_state import HubState
 from hub.runtime.tally import Tally
 
 PUBLISHED: Final = "published"
-TURN: Final = 0.01
+COUNT_SECONDS: Final = 0.01
 """Seconds for which slices are counted before other tasks of the event loop run."""
 
 
@@ -186,18 +186,18 @@ class Collector:
     async def prepare(self) -> None:
         """Read the providers' measures, and count changed slices in several rounds of the event loop."""
         await self._hub.host.measure()
-        until = time.monotonic() + TURN
+        until = time.monotonic() + COUNT_SECONDS
         for key, value in list(self._hub.local.slices.items()):
-            self._published.enter(key, value)
+            self._published.add(key, value)
             if time.monotonic() > until:
                 await asyncio.sleep(0)
-                until = time.monotonic() + TURN
+                until = time.monotonic() + COUNT_SECONDS
 
     def _endpoints(self) -> None:
         hub, registry, published = self._hub, self._hub.registry, self._published
         for key, value in hub.local.slices.items():
-            published.enter(key, value)
-        published.leave(hub.local.slices)
+            published.add(key, value)
+        published.remove_missing(hub.local.slices)
         for (name, family), sums in sorted(published.clusters.items()):
             self._conditions(m.CLUSTER_ENDPOINTS, sums, name, family)
         slices: Counter[TargetKey] = Counter()

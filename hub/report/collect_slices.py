@@ -45,7 +45,7 @@ class Published:
         self.clusters: dict[tuple[str, str], Sums] = {}
         self._known: dict[ObjectKey, _Counted] = {}
 
-    def enter(self, key: ObjectKey, value: Slice) -> None:
+    def add(self, key: ObjectKey, value: Slice) -> None:
         """Add or replace a slice; does nothing if it is the same object as before."""
         known = self._known.get(key)
         if known is not None:
@@ -55,9 +55,9 @@ class Published:
         counted = self._known[key] = _count(value)
         self._sum(counted, 1)
 
-    def leave(self, there: Container[ObjectKey]) -> None:
-        """Remove all slices whose keys are not in ``there``."""
-        for key in [key for key in self._known if key not in there]:
+    def remove_missing(self, existing: Container[ObjectKey]) -> None:
+        """Remove all slices whose keys are not in ``existing``."""
+        for key in [key for key in self._known if key not in existing]:
             self._sum(self._known.pop(key), -1)
 
     def _sum(self, counted: _Counted, sign: int) -> None:

@@ -25,9 +25,9 @@ from hub.decide.explain import (
 )
 from hub.decide.explain import Step as Decision
 from hub.model import Absent, Found, Node, Resolution, Slice, TargetKey, Unknown
-from hub.report.facts import Inspected, gather, inspected, kept, known_targets, probed
+from hub.report.facts import Inspected, copied, gather, inspected, known_targets, probed
 from hub.report.hub_state import HubState
-from hub.report.state import Snapshots, cluster, decided
+from hub.report.state import Snapshots, cluster, last_decision
 from hub.report.values import (
     NOT_PROBED,
     Address,
@@ -48,7 +48,7 @@ ORDER: Final = ("unhealthy", "not ready", "draining", NOT_PUBLISHED, "ready")
 """Order of addresses on the page by condition: conditions that need attention come first."""
 
 
-def prepared(
+def prepare_detail(
     hub: HubState, snapshots: Snapshots, key: TargetKey, offset: int = 0, limit: int = ADDRESSES
 ) -> Callable[[], ServiceDetail] | None:
     """Gather the facts, and return a function that computes a Service's details; None if the Service is unknown.
@@ -64,7 +64,7 @@ def prepared(
     """
     if key not in known_targets(hub):
         return None
-    facts = kept(gather(hub, [decided(hub, key)], [key]))
+    facts = copied(gather(hub, [last_decision(hub, key)], [key]))
     return partial(service_detail, snapshots.service(key), key, facts, offset, limit)
 
 
@@ -192,7 +192,7 @@ def verdicts(hub: HubState, source: Inspected) -> Mapping[str, set[str]]:
     """Address -> the verdicts of its Services' probes; empty if this process does not probe."""
     checks: dict[tuple[Check, str], Watch] = {}  # Services with the same check share its verdicts
     for name in source.services:
-        desired = decided(hub, TargetKey(*name.split("/", 1))).desired
+        desired = last_decision(hub, TargetKey(*name.split("/", 1))).desired
         for watch in desired.watches if desired is not None and hub.writing else ():
             if watch.cluster == source.cluster:
                 checks.setdefault((watch.check, watch.family), watch)

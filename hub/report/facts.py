@@ -118,7 +118,7 @@ def gather(hub: HubState, results: Iterable[Decision], keys: Iterable[TargetKey]
     return Facts(tuple(sources), tuple(_target(hub, result) for result in results), policies)
 
 
-def kept(facts: Facts) -> Facts:
+def copied(facts: Facts) -> Facts:
     """A copy of the facts for use in a thread, since the event loop continues to change the originals."""
     sources = tuple(
         SourceFacts(

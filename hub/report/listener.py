@@ -91,7 +91,7 @@ async def listening(
     connections = _Connections(answer, closed=own_names and is_loopback(address.host))
     sockets = await bind(address, flag=flag, what=what)
     servers = [await asyncio.start_server(connections.serve, sock=socket_, limit=HEAD_LIMIT) for socket_ in sockets]
-    log.info("%s answer on %s", what, ", ".join(sorted(map(host_and_port, sockets))))
+    log.info("serving %s on %s", what, ", ".join(sorted(map(host_and_port, sockets))))
     try:
         yield
     finally:

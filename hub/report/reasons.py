@@ -13,9 +13,9 @@ from hub.decide.decision import Decision
 from hub.decide.explain import Facts, Step, explain_address, explain_node, explain_service
 from hub.model import TargetKey
 from hub.report.detail import steps_of
-from hub.report.facts import gather, kept, known_targets, unknown_sources
+from hub.report.facts import copied, gather, known_targets, unknown_sources
 from hub.report.hub_state import HubState
-from hub.report.state import decided
+from hub.report.state import last_decision
 from hub.report.values import Why
 
 Kind = Literal["address", "node", "Service"]
@@ -24,7 +24,7 @@ SUBJECT: Final = re.compile(r"[A-Za-z0-9][-.:A-Za-z0-9]{0,252}(?:/[a-z0-9][-.a-z
 """Matches an address, the name of a node, and ``namespace/name`` of a Service."""
 
 
-def prepared(hub: HubState, subject: str, results: Sequence[Decision] | None = None) -> Callable[[], Why]:
+def prepare_why(hub: HubState, subject: str, results: Sequence[Decision] | None = None) -> Callable[[], Why]:
     """Gather the facts, and return a function that computes the explanation of ``subject``.
 
     Call this in the event loop, and the returned function in a thread.
@@ -38,9 +38,9 @@ def prepared(hub: HubState, subject: str, results: Sequence[Decision] | None = N
     wanted = known = sorted(known_targets(hub))
     if "/" in subject:
         keys = wanted = [key for key in known if str(key) == subject]
-    passes = [decided(hub, key) for key in wanted] if results is None else results
+    passes = [last_decision(hub, key) for key in wanted] if results is None else results
     mine = [decision for decision in passes if keys is None or decision.target in keys]
-    facts = kept(gather(hub, mine, keys))
+    facts = copied(gather(hub, mine, keys))
     return partial(_why, subject, facts, tuple(unknown_sources(hub, mine, keys)), known)
 
 

@@ -17,12 +17,12 @@ from hub.model import TargetKey
 from hub.registry.spec import SourceSpec
 from hub.report.hub_state import HubState
 from hub.report.metrics import Metrics
-from hub.report.state import Snapshots, decided
+from hub.report.state import Snapshots, last_decision
 from hub.report.values import Status
 
-FRESH: Final = 0.5
+SNAPSHOT_SECONDS: Final = 0.5
 """Seconds for which a snapshot is used."""
-KEPT: Final = 1.0
+ANSWER_SECONDS: Final = 1.0
 """Seconds for which an answer is used."""
 ANSWERS: Final = 64
 """Most cached answers."""
@@ -30,7 +30,7 @@ AT_ONCE: Final = 2
 """Most answers that are computed at the same time."""
 
 
-class Moment(NamedTuple):
+class VersionedStatus(NamedTuple):
     """A snapshot; different snapshots have different ``version`` strings."""
 
     version: str
@@ -69,31 +69,31 @@ class Site:
         self.metrics = Metrics(hub)
         self._start = secrets.token_hex(4)
         self._number = 0
-        self._moment: Moment | None = None
-        self._taken = float("-inf")
+        self._snapshot: VersionedStatus | None = None
+        self._taken_at = float("-inf")
         self._answers: dict[Any, _Answer] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._passes: Mapping[TargetKey, object] = {}
         self._known: Mapping[tuple[str, SourceSpec | None], object] = {}
 
-    def look(self) -> Moment:
-        """The present snapshot, at most :data:`FRESH` seconds old."""
+    def snapshot(self) -> VersionedStatus:
+        """The present snapshot, at most :data:`SNAPSHOT_SECONDS` seconds old."""
         now = self.hub.clock.now()
-        if self._moment is None or now - self._taken >= FRESH:
+        if self._snapshot is None or now - self._taken_at >= SNAPSHOT_SECONDS:
             status = self.snapshots.take()
-            self._taken = now
-            if self._moment is None or status != self._moment.status:
+            self._taken_at = now
+            if self._snapshot is None or status != self._snapshot.status:
                 self._number += 1
-                self._moment = Moment(f"{self._start}-{self._number}", status)
-        return self._moment
+                self._snapshot = VersionedStatus(f"{self._start}-{self._number}", status)
+        return self._snapshot
 
-    def touched(self) -> set[TargetKey]:
+    def changed_targets(self) -> set[TargetKey]:
         """Targets with a new decision since the last call."""
-        passes = {key: decided(self.hub, key).desired for key in self.hub.registry.targets}
+        passes = {key: last_decision(self.hub, key).desired for key in self.hub.registry.targets}
         old, self._passes = self._passes, passes
         return {key for key, desired in passes.items() if old.get(key) is not desired}
 
-    def renewed(self) -> set[str]:
+    def changed_clusters(self) -> set[str]:
         """Clusters with changed Nodes or views since the last call, on the leader and on standbys."""
         hub = self.hub
         # Many targets share one tuple of sources, so this hashes few sources even with a large registry.
@@ -105,7 +105,9 @@ class Site:
         old, self._known = self._known, known
         return {key[0] for key, value in known.items() if (was := old.get(key)) is not value and was != value}
 
-    async def once(self, key: Any, make: Callable[[], Awaitable[Any]], seconds: float = KEPT, of: object = None) -> Any:
+    async def cached(
+        self, key: Any, make: Callable[[], Awaitable[Any]], seconds: float = ANSWER_SECONDS, of: object = None
+    ) -> Any:
         """The result of ``make``, cached under ``key``.
 
         Args:

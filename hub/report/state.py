@@ -34,7 +34,7 @@ from hub.runtime.clock import rfc3339
 
 PROBED: Final = "probed"
 """The ``verdict`` of a check in a process that probes its addresses."""
-STARTS: Final = "no decision yet"
+NO_DECISION: Final = "no decision yet"
 STANDS_BY: Final = "standby: as published"
 ELSEWHERE: Final = "{} writes shard {}: as published"
 """Values of ``Service.status`` if this process has made no decision; "as published": only the slices are reported."""
@@ -68,7 +68,7 @@ class Snapshots:
         keys = sorted({*hub.registry.targets, *hub.registry.broken_targets, *hub.registry.notes, *self._sliced()})
         views: dict[SourceSpec, str | None] = {}
         flags = approving_flags(hub)
-        passes = [result for key in keys if (result := decided(hub, key)).status != "gone"]
+        passes = [result for key in keys if (result := last_decision(hub, key)).status != "gone"]
         services = [self._service(result.target, result, views, flags) for result in passes]
         for gone in self._services.keys() - set(keys):
             del self._services[gone]
@@ -81,7 +81,7 @@ class Snapshots:
 
     def service(self, key: TargetKey) -> Service:
         """One Service."""
-        return self._service(key, decided(self._hub, key), {}, approving_flags(self._hub))
+        return self._service(key, last_decision(self._hub, key), {}, approving_flags(self._hub))
 
     def _service(self, key: TargetKey, result: Decision, views: dict[SourceSpec, str | None], flags: str) -> Service:
         hub = self._hub
@@ -133,7 +133,7 @@ def _is(one: object, other: object) -> bool:
     return one is other or (not one and not other)
 
 
-def decided(hub: HubState, key: TargetKey) -> Decision:
+def last_decision(hub: HubState, key: TargetKey) -> Decision:
     """The last decision about a target; a Decision with only a status if this process has made none."""
     if hub.writes(key) and (last := hub.reconciler.last(key)) is not None:
         return last
@@ -142,7 +142,7 @@ def decided(hub: HubState, key: TargetKey) -> Decision:
     if hub.leading.count > 1 and not hub.writes(key):
         holder = hub.leading.holder_of(key) or "no replica"
         return Decision(key, status=ELSEWHERE.format(holder, hub.leading.shard(key)))
-    return Decision(key, status=STARTS if hub.writing or not hub.elector.holder else STANDS_BY)
+    return Decision(key, status=NO_DECISION if hub.writing or not hub.elector.holder else STANDS_BY)
 
 
 def assembled(hub: HubState, services: Iterable[Service], role: Role | None = None) -> Status:

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 PACE: Final = 1.0
 """Seconds between events."""
-BEHIND: Final = 4
+MAX_WAITING: Final = 4
 """Most events that wait for one reader."""
 READERS: Final = 256
 """Most open pages; further ones get 503 with Retry-After."""
@@ -25,7 +25,7 @@ class Reader:
     """One open page."""
 
     def __init__(self) -> None:
-        self.events: asyncio.Queue[bytes | None] = asyncio.Queue(BEHIND + 1)
+        self.events: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_WAITING + 1)
         """Events to send; None = the stream ends."""
 
     def end(self) -> None:
@@ -40,14 +40,14 @@ class Broadcaster:
     """Sends events to all readers.
 
     Args:
-        look: returns the next event, b"" if nothing changed.
+        next_event: returns the next event, b"" if nothing changed.
         sleep: waits for a number of seconds.
     """
 
     def __init__(
-        self, look: Callable[[], Awaitable[bytes]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self, next_event: Callable[[], Awaitable[bytes]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
-        self._look = look
+        self._next_event = next_event
         self._sleep = sleep
         self._readers: set[Reader] = set()
         self._task: asyncio.Task[None] | None = None
@@ -85,17 +85,17 @@ class Broadcaster:
     async def _run(self) -> None:
         while self._readers:
             try:
-                event = await self._look()
+                event = await self._next_event()
             except Exception:
                 log.exception("open status pages are not updated")
                 event = b""
             if event:
-                self._tell(event)
+                self._broadcast(event)
             await self._sleep(PACE)
 
-    def _tell(self, event: bytes) -> None:
+    def _broadcast(self, event: bytes) -> None:
         for reader in list(self._readers):
-            if reader.events.qsize() >= BEHIND:
+            if reader.events.qsize() >= MAX_WAITING:
                 self._readers.discard(reader)
                 reader.end()
             else:

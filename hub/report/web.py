@@ -59,7 +59,7 @@ HEADERS: Final = {
     "Server": "endpointslice-hub",
 }
 CHALLENGE: Final = 'Bearer realm="endpointslice-hub", Basic realm="a token of the hub cluster as password"'
-ODD: Final = re.compile(r"%|\\|//|/\.")
+INVALID_PATH: Final = re.compile(r"%|\\|//|/\.")
 """Matches parts of a path that no route of this server has: escapes, backslashes, double slashes, dot segments."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -68,7 +68,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def application(hub: HubState, listen: Listen) -> web.Application:
     """The application with all routes."""
     site = Site(hub)
-    live = Broadcaster(page.Changes(site).look, hub.clock.sleep)
+    live = Broadcaster(page.Changes(site).next_event, hub.clock.sleep)
     reviews = Reviews(hub.client, hub.clock) if listen.authenticate else None
     app = web.Application(middlewares=[_guarded(listen.allowed_hosts, reviews)], client_max_size=1)
     app.add_routes([*page.routes(site, live), *api.routes(site), web.get(PATH, handler(lambda: hub.views))])
@@ -78,7 +78,7 @@ def application(hub: HubState, listen: Listen) -> web.Application:
         await site.close()
 
     app.on_shutdown.append(close)
-    app.on_response_prepare.append(_armoured)
+    app.on_response_prepare.append(_add_headers)
     return app
 
 
@@ -123,7 +123,7 @@ async def serve(sockets: Sequence[socket.socket], listen: Listen, hub: HubState,
         await runner.cleanup()
 
 
-async def _armoured(_: web.Request, response: web.StreamResponse) -> None:
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(HEADERS)
 
 
@@ -211,13 +211,13 @@ async def _answered(
     if not is_own(request.headers.get("Host", ""), names, _own_address(request)):
         return problem(421, "the Host header does not name this server; see --allowed-host")
     if request.method not in ("GET", "HEAD"):
-        return problem(405, "nothing can be changed here", {"Allow": "GET, HEAD"})
+        return problem(405, "only GET and HEAD are allowed", {"Allow": "GET, HEAD"})
     if request.can_read_body:
         refused = problem(413, "a body is not read here")
         refused.force_close()
         return refused
     target = request.raw_path.partition("?")[0]
-    if not target.startswith("/") or ODD.search(target):
+    if not target.startswith("/") or INVALID_PATH.search(target):
         return problem(404)
     if reviews is not None:
         try:

@@ -16,20 +16,20 @@ import jinja2
 import msgspec
 from aiohttp import web
 
-from hub.report.api import answer, kept, named, number, service_of
+from hub.report.api import answer, constant, named, number, service_of
 from hub.report.detail import ADDRESSES, cluster_detail
 from hub.report.page.signs import FILTERS, attention
-from hub.report.site import Moment, Site
+from hub.report.site import Site, VersionedStatus
 from hub.report.stream import Broadcaster
 from hub.report.values import Cluster, ClusterDetail, Service, Status
 
-MANY: Final = 300
+MAX_ROWS: Final = 300
 """Most changed rows in one event; if more rows changed, the event makes open pages reload."""
 HEARTBEAT: Final = 15.0
 """Seconds without an event after which a comment is sent, in order to detect closed connections."""
-LONGEST: Final = 600.0
+STREAM_SECONDS: Final = 600.0
 """Seconds after which a stream ends; the page connects again, and its token is checked again."""
-SLOW: Final = 10.0
+SEND_TIMEOUT: Final = 10.0
 """Seconds for sending one event; then the connection is closed."""
 ASSETS: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
@@ -53,29 +53,29 @@ def routes(site: Site, live: Broadcaster) -> list[web.RouteDef]:
     """The routes of the page."""
 
     async def overview(request: web.Request) -> web.StreamResponse:
-        moment = site.look()
+        snapshot = site.snapshot()
 
         async def made() -> bytes:
-            return await asyncio.to_thread(rendered_overview, moment)
+            return await asyncio.to_thread(rendered_overview, snapshot)
 
-        return answer(request, await site.once(("overview", moment.version), made), "text/html", "utf-8")
+        return answer(request, await site.cached(("overview", snapshot.version), made), "text/html", "utf-8")
 
     async def service(request: web.Request) -> web.StreamResponse:
         limit = number(request, "limit", ADDRESSES, ADDRESSES) or ADDRESSES
-        moment, found = site.look(), await service_of(site, request, limit)
-        body = await asyncio.to_thread(_render, "service.html", moment, detail=found, limit=limit)
+        snapshot, found = site.snapshot(), await service_of(site, request, limit)
+        body = await asyncio.to_thread(_render, "service.html", snapshot, detail=found, limit=limit)
         return answer(request, body, "text/html", "utf-8")
 
     async def cluster(request: web.Request) -> web.StreamResponse:
-        moment, name = site.look(), named(request, "name")
+        snapshot, name = site.snapshot(), named(request, "name")
 
         async def made() -> ClusterDetail | None:
             return cluster_detail(site.hub, name)
 
-        found = await site.once(("cluster page", name), made)
+        found = await site.cached(("cluster page", name), made)
         if found is None:
             raise web.HTTPNotFound
-        body = await asyncio.to_thread(_render, "cluster.html", moment, detail=found)
+        body = await asyncio.to_thread(_render, "cluster.html", snapshot, detail=found)
         return answer(request, body, "text/html", "utf-8")
 
     async def events(request: web.Request) -> web.StreamResponse:
@@ -83,7 +83,9 @@ def routes(site: Site, live: Broadcaster) -> list[web.RouteDef]:
 
     events.endless = True  # type: ignore[attr-defined]  # hub.report.web sets no deadline for it
     folder = resources.files("hub.report.page") / "static"
-    assets = [web.get(f"/static/{name}", kept((folder / name).read_bytes(), type_)) for name, type_ in ASSETS.items()]
+    assets = [
+        web.get(f"/static/{name}", constant((folder / name).read_bytes(), type_)) for name, type_ in ASSETS.items()
+    ]
     return [
         web.get("/", overview),
         web.get("/services/{namespace}/{name}", service),
@@ -93,15 +95,15 @@ def routes(site: Site, live: Broadcaster) -> list[web.RouteDef]:
     ]
 
 
-def rendered_overview(moment: Moment) -> bytes:
+def rendered_overview(snapshot: VersionedStatus) -> bytes:
     """The overview page."""
-    return _render("overview.html", moment)
+    return _render("overview.html", snapshot)
 
 
-def _render(template: str, moment: Moment, **more: object) -> bytes:
+def _render(template: str, snapshot: VersionedStatus, **more: object) -> bytes:
     found = templates().get_template(template)
-    status = moment.status
-    return found.render(version=moment.version, status=status, attention=attention(status), **more).encode()
+    status = snapshot.status
+    return found.render(version=snapshot.version, status=status, attention=attention(status), **more).encode()
 
 
 # --- what changes on an open page ------------------------------------------------------------------
@@ -112,19 +114,19 @@ class Changes:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._last: Moment | None = None
+        self._last: VersionedStatus | None = None
 
-    async def look(self) -> bytes:
+    async def next_event(self) -> bytes:
         """An event with the changes since the last call; b"" if nothing changed."""
-        old, new = self._last, self._site.look()
+        old, new = self._last, self._site.snapshot()
         self._last = new
-        touched, renewed = self._site.touched(), self._site.renewed()
+        touched, renewed = self._site.changed_targets(), self._site.changed_clusters()
         if old is None or (old.version == new.version and not touched and not renewed):
             return b""
         return await asyncio.to_thread(event, old, new, {str(target) for target in touched}, renewed)
 
 
-def event(old: Moment, new: Moment, touched: set[str], renewed: Collection[str] = ()) -> bytes:
+def event(old: VersionedStatus, new: VersionedStatus, touched: set[str], renewed: Collection[str] = ()) -> bytes:
     """An event for open pages: changed rows, removed rows, and the Services and clusters whose pages are outdated.
 
     Args:
@@ -136,7 +138,7 @@ def event(old: Moment, new: Moment, touched: set[str], renewed: Collection[str] 
     clusters = _differing(old.status.clusters, new.status.clusters)
     services = _differing(old.status.services, new.status.services)
     data: dict[str, object] = {"version": new.version}
-    if len(clusters) + len(services) > MANY:
+    if len(clusters) + len(services) > MAX_ROWS:
         return _event("reload", data)
     rows: Any = templates().get_template("rows.html").module
     html = {f"cluster:{cluster.name}": str(rows.cluster(cluster)) for cluster in clusters}
@@ -151,7 +153,7 @@ def event(old: Moment, new: Moment, touched: set[str], renewed: Collection[str] 
             **data,
             "html": html,
             "gone": sorted(_ids(old.status) - _ids(new.status)),
-            "touched": sorted(touched) if len(touched) <= MANY else None,
+            "touched": sorted(touched) if len(touched) <= MAX_ROWS else None,
             "clusters": sorted({*renewed, *(cluster.name for cluster in clusters)}),
         },
     )
@@ -190,9 +192,9 @@ async def stream(request: web.Request, site: Site, live: Broadcaster) -> web.Str
     reader = live.join()
     try:
         await response.prepare(request)
-        await _send(response, b"retry: 3000\n" + _event("hello", {"version": site.look().version}))
+        await _send(response, b"retry: 3000\n" + _event("hello", {"version": site.snapshot().version}))
         loop = asyncio.get_running_loop()
-        until = loop.time() + LONGEST
+        until = loop.time() + STREAM_SECONDS
         while loop.time() < until:
             try:
                 async with asyncio.timeout(HEARTBEAT):
@@ -212,5 +214,5 @@ async def stream(request: web.Request, site: Site, live: Broadcaster) -> web.Str
 
 
 async def _send(response: web.StreamResponse, data: bytes) -> None:
-    async with asyncio.timeout(SLOW):
+    async with asyncio.timeout(SEND_TIMEOUT):
         await response.write(data)

@@ -85,7 +85,7 @@ def findings(service: Service) -> tuple[Noted, ...]:
 def guard_sign(service: Service) -> Sign:
     """How many removals the guard withholds."""
     held = sum(len(one.addresses) for one in service.withheld)
-    return Sign("warn", "!", f"holds {held}") if held else Sign("good", "✓", "holds nothing")
+    return Sign("warn", "!", f"withholds {held}") if held else Sign("good", "✓", "withholds nothing")
 
 
 def health_sign(service: Service) -> Sign:

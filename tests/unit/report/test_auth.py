@@ -154,10 +154,10 @@ async def test_an_answer_counts_for_a_minute_and_a_refusal_for_ten_seconds() -> 
     for _ in range(3):
         await reviews.check("Bearer good", "/metrics")
     assert len(api.asked) == 2
-    clock.time += auth.REMEMBERED
+    clock.time += auth.ALLOWED_SECONDS
     await reviews.check("Bearer good", "/metrics")
     assert len(api.asked) == 4
-    for after, questions in ((0.0, 5), (auth.REFUSED - 1, 5), (1.0, 6)):
+    for after, questions in ((0.0, 5), (auth.REFUSED_SECONDS - 1, 5), (1.0, 6)):
         clock.time += after
         with pytest.raises(Unauthenticated):
             await reviews.check("Bearer bad", "/metrics")
@@ -207,7 +207,7 @@ async def test_expired_answer_is_removed() -> None:
         with pytest.raises(Unauthenticated):
             await reviews.check(f"Bearer {token}", "/metrics")
         assert len(reviews._users._known) == 1
-        clock.time += auth.REFUSED
+        clock.time += auth.REFUSED_SECONDS
 
 
 class Slow(Api):

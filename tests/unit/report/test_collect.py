@@ -69,8 +69,8 @@ def test_sums_are_those_of_the_slices_there_are(rounds: list[list[Slice]]) -> No
     for values in rounds:
         there = {ObjectKey(value.namespace, value.name): value for value in values}
         for key, value in there.items():
-            published.enter(key, value)
-        published.leave(there)
+            published.add(key, value)
+        published.remove_missing(there)
 
         anew: dict[Any, Counter[str]] = {}
         for value in there.values():

@@ -18,7 +18,7 @@ from hub_testkit import make_node
 from hub.report import page, stream
 from hub.report.page import event, rendered_overview
 from hub.report.page.signs import attention, cluster_sign, service_sign
-from hub.report.site import Moment, Site
+from hub.report.site import Site, VersionedStatus
 from hub.report.stream import Broadcaster
 from hub.report.values import (
     Address,
@@ -94,7 +94,7 @@ def hostile_status() -> Status:
 
 def test_strangers_texts_stay_texts() -> None:
     """Untrusted texts make no tags, attributes or templates on any page or in any event."""
-    moment = Moment("v", hostile_status())
+    moment = VersionedStatus("v", hostile_status())
     step = Step(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
     service = ServiceDetail(moment.status.services[0], (step,), (Address(HOSTILE, HOSTILE, HOSTILE, (step,)),), 0, 1)
     node = NodeState(
@@ -107,7 +107,7 @@ def test_strangers_texts_stay_texts() -> None:
         rejected=(Refused(HOSTILE, HOSTILE),),
     )
     cluster = ClusterDetail(moment.status.clusters[0], (SourceDetail(HOSTILE, HOSTILE, (HOSTILE,), None, (node,)),))
-    sent = event(Moment("u", Status()), moment, set())
+    sent = event(VersionedStatus("u", Status()), moment, set())
     rendered = [
         rendered_overview(moment).decode(),
         page._render("service.html", moment, detail=service, limit=100).decode(),
@@ -194,7 +194,7 @@ def test_withheld_removals_are_listed_with_their_commands() -> None:
         "RemovalWithheld in eu",
     ]
     assert [needed.command for needed in found if needed.command] == ["hub approve registry h", "hub approve x abc"]
-    text = rendered_overview(Moment("v", status)).decode()
+    text = rendered_overview(VersionedStatus("v", status)).decode()
     assert "<code>hub approve registry h</code>" in text
     assert "<code>hub approve x abc</code>" in text
 
@@ -221,7 +221,7 @@ def test_clusters_that_need_an_operator_are_listed() -> None:
         ("warn", "Ready, with an error", "b", "401: renew the token", ""),
         ("warn", "Degraded", "c", "403, or: hub approve cluster/c evil", ""),
     ]
-    text = rendered_overview(Moment("v", status)).decode()
+    text = rendered_overview(VersionedStatus("v", status)).decode()
     needed = text[text.index('id="attention"') : text.index('id="h-clusters"')]
     assert '<strong>WrongCluster</strong> · <a href="/clusters/d">d</a>' in needed
     assert "<code>hub approve cluster/d abc -n x</code>" in needed
@@ -240,7 +240,7 @@ def test_worst_entry_is_always_shown() -> None:
     """The worst entry is among those shown, however many removals are withheld."""
     services = [Service(f"a/s{number:03}", withheld=(HELD,)) for number in range(60)]
     status = Status(services=(*services, Service("a/z", problem="403")))
-    text = rendered_overview(Moment("v", status)).decode()
+    text = rendered_overview(VersionedStatus("v", status)).decode()
     needed = text[text.index('id="attention"') : text.index('id="h-clusters"')]
     assert "<strong>Not written</strong>" in needed
     assert "and 11 more" in needed
@@ -251,7 +251,7 @@ def test_there_is_a_way_back_from_any_part_of_the_addresses(offset: int, back: i
     """Every part of the addresses links to the previous one, even a part beyond the last address."""
     shown = tuple(Address(f"10.0.0.{number}", "ready", "eu") for number in range(min(100, max(0, 250 - offset))))
     detail = ServiceDetail(Service("a/b"), (), shown, offset, 250)
-    text = page._render("service.html", Moment("v", Status()), detail=detail, limit=100).decode()
+    text = page._render("service.html", VersionedStatus("v", Status()), detail=detail, limit=100).decode()
     assert f'<a href="?offset={back}">' in text
     assert ("; showing " in text) == bool(shown)
 
@@ -267,7 +267,7 @@ def test_a_page_is_accessible_in_the_basics() -> None:
     """Pages have a language, a title, one h1, labelled inputs, headers with scope, unique ids and a skip link."""
     status = Status(Replica(), clusters=(Cluster("eu"),), services=(Service("a/b"),))
     detail = ServiceDetail(status.services[0], (Step("a", "b", "c"),), (Address("10.0.0.1", "ready", "eu"),), 0, 1)
-    moment = Moment("v", status)
+    moment = VersionedStatus("v", status)
     for text in (
         rendered_overview(moment).decode(),
         page._render("service.html", moment, detail=detail, limit=100).decode(),
@@ -302,7 +302,7 @@ def test_event_has_only_changes() -> None:
     """An event has the changed rows, the removed rows, and the names of outdated pages."""
     old = Status(clusters=(Cluster("eu"), Cluster("us")), services=(Service("a/b"), Service("a/c")))
     new = Status(clusters=(Cluster("eu", error="x"), Cluster("us")), services=(Service("a/c"), Service("a/d")))
-    name, data = told(event(Moment("1", old), Moment("2", new), {"a/c"}))
+    name, data = told(event(VersionedStatus("1", old), VersionedStatus("2", new), {"a/c"}))
     assert name == "change"
     assert sorted(data["html"]) == ["cluster:eu", "service:a/d"]
     assert (data["version"], data["gone"], data["touched"]) == ("2", ["service:a/b"], ["a/c", "a/d"])
@@ -312,16 +312,17 @@ def test_event_has_only_changes() -> None:
 def test_role_and_problems_update_on_open_pages() -> None:
     """The replica's role and the list of problems are updated separately."""
     old, new = Status(Replica(role="standby")), Status(Replica(role="leader"), RegistryState(rejected="x"))
-    _, data = told(event(Moment("1", old), Moment("2", new), set()))
+    _, data = told(event(VersionedStatus("1", old), VersionedStatus("2", new), set()))
     assert sorted(data["html"]) == ["attention", "replica"]
 
 
 def test_too_many_changed_rows_reload_the_page() -> None:
     """If too many rows changed, the event makes pages reload instead of having megabytes."""
-    many = tuple(Service(f"a/s{number}") for number in range(page.MANY + 1))
-    assert told(event(Moment("1", Status()), Moment("2", Status(services=many)), set())) == ("reload", {"version": "2"})
+    many = tuple(Service(f"a/s{number}") for number in range(page.MAX_ROWS + 1))
+    old, new = VersionedStatus("1", Status()), VersionedStatus("2", Status(services=many))
+    assert told(event(old, new, set())) == ("reload", {"version": "2"})
     touched = {service.name for service in many}
-    assert told(event(Moment("1", Status()), Moment("1", Status()), touched))[1]["touched"] is None
+    assert told(event(VersionedStatus("1", Status()), VersionedStatus("1", Status()), touched))[1]["touched"] is None
 
 
 async def test_changed_node_updates_its_cluster_page_on_a_standby(
@@ -330,12 +331,12 @@ async def test_changed_node_updates_its_cluster_page_on_a_standby(
     """On a standby, a changed node updates the page of its cluster and no other page."""
     monkeypatch.setattr(watched.hub.leading, "writes", lambda _: False)
     changes = page.Changes(Site(watched.hub))
-    assert await changes.look() == b""
+    assert await changes.next_event() == b""
     unit = watched.hub.fleet.clusters["eu"]
     before = unit.version
     watched.remote.nodes.update("n1", lambda node: node["status"].update(addresses=[OTHER]))
     await until(lambda: unit.version != before)
-    _, data = told(await changes.look())
+    _, data = told(await changes.next_event())
     assert (data["clusters"], data["touched"]) == (["eu"], [])
 
 
@@ -395,7 +396,7 @@ async def test_a_reader_that_falls_behind_is_dropped_and_the_others_are_not() ->
     live = Broadcaster(script.look, script.sleep)
     slow, quick = live.join(), live.join()
     await asyncio.sleep(0)
-    for number in range(stream.BEHIND + 1):
+    for number in range(stream.MAX_WAITING + 1):
         await script.once(b"%d" % number)
         assert quick.events.get_nowait() == b"%d" % number
     assert slow.events.get_nowait() is None
@@ -452,13 +453,13 @@ async def test_two_hundred_open_pages_get_the_new_row(watched: Watched) -> None:
 
 async def test_a_dead_browser_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that does not read is disconnected when sending exceeds its deadline."""
-    monkeypatch.setattr(page, "SLOW", 0.2)
+    monkeypatch.setattr(page, "SEND_TIMEOUT", 0.2)
 
     async def look() -> bytes:
         return b"event: change\ndata: " + b"x" * (4 << 20) + b"\n\n"
 
     live = Broadcaster(look)
-    site = cast("Any", SimpleNamespace(look=lambda: Moment("1", Status())))
+    site = cast("Any", SimpleNamespace(look=lambda: VersionedStatus("1", Status())))
 
     async def handler(request: web.Request) -> web.StreamResponse:
         return await page.stream(request, site, live)

@@ -23,7 +23,7 @@ from hub.report import reasons, server, web
 from hub.report.api import answer
 from hub.report.openapi import document
 from hub.report.server import Listen, listening
-from hub.report.site import AT_ONCE, KEPT, Site
+from hub.report.site import ANSWER_SECONDS, AT_ONCE, Site
 from hub.report.state import PROBED
 from hub.report.values import NOT_PROBED
 from hub.report.web import is_own
@@ -281,8 +281,8 @@ async def test_answers_for_disconnected_callers_are_not_computed(
         return sum(task.get_name() == "answer" for task in asyncio.all_tasks())
 
     assert (await watched.get("/services/edge/payments"))[0] == 200
-    await asyncio.sleep(KEPT)
-    monkeypatch.setattr(reasons, "prepared", prepared)
+    await asyncio.sleep(ANSWER_SECONDS)
+    monkeypatch.setattr(reasons, "prepare_why", prepared)
     callers = []
     for number in range(AT_ONCE + 10):
         _, writer = await asyncio.open_connection(*watched.place)
@@ -308,7 +308,7 @@ async def test_computation_continues_while_one_caller_waits(watched: Watched) ->
         return name
 
     def ask(name: str) -> asyncio.Task[str]:
-        return asyncio.create_task(site.once(name, lambda: make(name)))
+        return asyncio.create_task(site.cached(name, lambda: make(name)))
 
     others = [ask(f"other{number}") for number in range(AT_ONCE)]
     one, two, alone = ask("both"), ask("both"), ask("alone")
@@ -331,7 +331,7 @@ async def test_a_defect_tells_nothing(
     def broken(_: Site) -> None:
         raise RuntimeError("a secret place")
 
-    monkeypatch.setattr(Site, "look", broken)
+    monkeypatch.setattr(Site, "snapshot", broken)
     status, text, _ = await watched.get("/api/v1/status")
     assert (status, json.loads(text)) == (500, {"status": 500, "title": "Internal Server Error", "detail": ""})
     assert "a secret place" in caplog.text
