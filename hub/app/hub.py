@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hub.app.concerns import Concerns
+from hub.app.affected import AffectedTargets
 from hub.app.leading import Leading
 from hub.app.settings import Health, Options, lease_name
 from hub.decide.snapshot import HubIdentity
@@ -88,8 +88,8 @@ class Hub:
         registry: the registry in force: the file's, with the copies that Services ask for by annotation.
         problems: problems of the last accepted file.
         rejected: why the present file is rejected; None if it is accepted.
-        fallback_accepted_at: if the file was rejected at start, when the registry in force was accepted, by this process
-            or an earlier one; else "".
+        fallback_accepted_at: when the registry in force was accepted, if the file was rejected at start; else "". An
+            earlier process may have accepted it.
         reloads: number of registry files accepted and rejected since the start.
         reloaded_at: Unix time at which the last file was accepted.
         views: endpoint views; None until a registry asks for them.
@@ -117,7 +117,7 @@ class Hub:
         self.health = Health(clock.now())
         self.queue: KeyedQueue[TargetKey] = KeyedQueue(clock)
         self.views: EndpointViews | None = None
-        self._concerns = Concerns(self.registry)
+        self._affected = AffectedTargets(self.registry)
         self._held: frozenset[int] = frozenset()
         """The shards that this process held at the last change."""
         self._refreshing = False
@@ -242,7 +242,7 @@ class Hub:
     @property
     def leads(self) -> bool:
         """Whether this process does the work that only one replica may do for the whole hub, see :class:`Leading`."""
-        return self.leading.first
+        return self.leading.holds_shard_0
 
     @property
     def elector(self) -> Elector:
@@ -276,11 +276,11 @@ class Hub:
         return (self.registry.owner, *self.registry.previous_owners)
 
     def _cluster_changed(self, name: str) -> None:
-        self._wake(self._concerns.of_cluster(name))
+        self._wake(self._affected.of_cluster(name))
 
     def _copy_changed(self, source: SourceKey) -> None:
         """Wake the targets of one source of the hub cluster; targets that copy other Services are not concerned."""
-        self._wake(self._concerns.of_copy(source.provider))
+        self._wake(self._affected.of_copy(source.provider))
 
     def _target_changed(self, key: TargetKey) -> None:
         if self.copying.note(key, self.local.services.get(key)) and not self._refreshing:
@@ -294,7 +294,7 @@ class Hub:
         self._wake(self.all_targets())
 
     def _own_networks_changed(self) -> None:
-        self.fleet.update(self.leading.part(), self.own_networks.networks)
+        self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
         self._wake(self.all_targets())
 
     def _clusters_to_renew(self) -> dict[str, RemoteCluster]:
@@ -396,23 +396,23 @@ class Hub:
         for key, note in sorted(registry.notes.items()):
             if old.notes.get(key) != note:
                 log.warning("%s: %s: %s", key, note.reason, note.message)
-        before, self._concerns = self._concerns, Concerns(registry)
+        before, self._affected = self._affected, AffectedTargets(registry)
         self.local.follow_owners(self._owners())
         self.adopting.follow(self.registry)
         self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
-        self.leading.use(registry)
+        self.leading.use_registry(registry)
         self._forget(self.leading.written_elsewhere(self.all_targets()))
-        self.fleet.update(self.leading.part(), self.own_networks.networks)
+        self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
         self._follow_views()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
-        concerned = self._concerns.since(before)
-        self._wake({*(self.all_targets() if concerned is None else concerned), *noted})
+        affected = self._affected.since(before)
+        self._wake({*(self.all_targets() if affected is None else affected), *noted})
 
     # --- running -----------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow the clusters, decide and write until ``stop`` is set; then let the writes in flight end."""
-        self.fleet.update(self.leading.part(), self.own_networks.networks)
+        self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
         self._follow_views()
         asyncio.get_running_loop().set_exception_handler(unhandled)
         async with asyncio.TaskGroup() as group:
@@ -502,7 +502,7 @@ class Hub:
         if self.views is not None:
             self.views.set_leading(leading=self.leads and not self.options.dry_run)
         if self.leading.count > 1 and not self.health.stopping:
-            self.fleet.update(self.leading.part(), self.own_networks.networks)
+            self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
         if before - self._held:  # another replica writes these targets and remembers their state
             self._forget(self.leading.written_elsewhere(self.all_targets()))
         if not self._held:

@@ -92,7 +92,7 @@ class Leading:
         return bool(self.held)
 
     @property
-    def first(self) -> bool:
+    def holds_shard_0(self) -> bool:
         """Whether this process holds shard 0, and so does the work that only one replica may do."""
         return 0 in self.held
 
@@ -128,14 +128,14 @@ class Leading:
 
     # --- which registry ------------------------------------------------------------------------------
 
-    def use(self, registry: Registry) -> None:
+    def use_registry(self, registry: Registry) -> None:
         """Divide this registry from now on. Targets that it moves to another shard are not written until all agree."""
         before, self._assignment = self._assignment, Assignment(registry, self.count)
         if self.count > 1:
             self._moving |= self._assignment.moved(before)
             self.shards.use_registry(self._assignment.mark)
 
-    def part(self) -> Registry:
+    def registry_part(self) -> Registry:
         """The part of the registry that this process must follow; without shards every replica follows all of it."""
         return self._assignment.registry if self.count == 1 else self._assignment.part(self.held)
 

@@ -55,19 +55,19 @@ async def once(options: Options) -> int:
         else:
             done = ", ".join(f"{number} {kind}d" for kind, number in hub.writer.writes.items())
             click.echo(f"{count(len(passes), 'service')}; slices: {done}")
-            for line in (*_waiting(passes), *_put_off(passes), *(f"Unknown: {source}" for source in unknown), *failed):
+            for line in (*_undecided(passes), *_delayed_deletions(passes), *(f"Unknown: {source}" for source in unknown), *failed):
                 click.echo(one_line(line), err=True)
     if failed:
         return Exit.ERROR
     return Exit.UNKNOWN if unknown else Exit.OK
 
 
-def _waiting(passes: Sequence[Decision]) -> list[str]:
+def _undecided(passes: Sequence[Decision]) -> list[str]:
     idle = [result for result in passes if result.plan is None and result.again_after is None]
     return [f"Warning: {result.target}: {result.status}" for result in idle if result.status != "gone"]
 
 
-def _put_off(passes: Sequence[Decision]) -> list[str]:
+def _delayed_deletions(passes: Sequence[Decision]) -> list[str]:
     """Warn of slices that only a later pass, after the removal grace, would delete: there is no later pass."""
     names = [
         result.target
@@ -104,11 +104,11 @@ async def _leading(hub: Hub) -> AsyncIterator[None]:
     logging.getLogger("hub.election.elector").setLevel(min(logging.WARNING, log.getEffectiveLevel()))
     election = asyncio.create_task(hub.leading.shards.run(), name="leader")
     try:
-        if not await _within(SOON, hub):
-            click.echo(f"waiting for the Lease {hub.lease}{_held(hub)}", err=True)
-            if not await _within(LEASE_PATIENCE, hub):
+        if not await _leads_within(SOON, hub):
+            click.echo(f"waiting for the Lease {hub.lease}{_holder(hub)}", err=True)
+            if not await _leads_within(LEASE_PATIENCE, hub):
                 raise NotLeader(
-                    f"cannot get the Lease {hub.lease}{_held(hub)}; use --leader-elect=false to run without it"
+                    f"cannot get the Lease {hub.lease}{_holder(hub)}; use --leader-elect=false to run without it"
                 )
         try:
             yield
@@ -121,11 +121,11 @@ async def _leading(hub: Hub) -> AsyncIterator[None]:
             await election
 
 
-def _held(hub: Hub) -> str:
+def _holder(hub: Hub) -> str:
     return f": {hub.elector.holder} holds it" if hub.elector.holder else ""
 
 
-async def _within(seconds: float, hub: Hub) -> bool:
+async def _leads_within(seconds: float, hub: Hub) -> bool:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not hub.writing:  # noqa: ASYNC110 - a state, not an event

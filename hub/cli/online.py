@@ -44,7 +44,7 @@ class Row:
         return self.problem or self.note
 
 
-async def answers(options: Options) -> bool:
+async def check_online(options: Options) -> bool:
     """Contact everything and print the results; return whether all is well.
 
     Raises:

@@ -139,7 +139,7 @@ def adopt(
     return Adoption(groups, tuple(present), memory=memory)
 
 
-def deleted(memory: AdoptMemory, uids: Iterable[str]) -> AdoptMemory:
+def with_deleted(memory: AdoptMemory, uids: Iterable[str]) -> AdoptMemory:
     """The memory after this process deleted some of their slices."""
     return replace(memory, deleted=memory.deleted | frozenset(uids), covered_since=None)
 

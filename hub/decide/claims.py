@@ -91,9 +91,9 @@ def standing(cluster: str, claims: Sequence[Claim], min_ready: int) -> Standing:
             claim.known and (claim.wanted or not _unresolved(claim)) and not _unproven(claim) for claim in claims
         ),
         offers=any(claim.wanted for claim in claims),
-        ready=any(ready(claim.wanted.values(), min_ready) for claim in claims),
+        ready=any(enough_ready(claim.wanted.values(), min_ready) for claim in claims),
         published=any(claim.published for claim in claims),
-        serving=any(ready(_published(claim), min_ready) for claim in claims),
+        serving=any(enough_ready(_published(claim), min_ready) for claim in claims),
     )
 
 
@@ -113,10 +113,10 @@ def _unresolved(claim: Claim) -> bool:
 def _unproven(claim: Claim) -> bool:
     """Whether new addresses wait for their first verdict and no endpoint is ready."""
     judged = claim.judged
-    return judged is not None and bool(judged.pending) and not ready(claim.wanted.values(), 1)
+    return judged is not None and bool(judged.pending) and not enough_ready(claim.wanted.values(), 1)
 
 
-def ready(endpoints: Iterable[Endpoint], count: int) -> bool:
+def enough_ready(endpoints: Iterable[Endpoint], count: int) -> bool:
     """Whether at least ``count`` endpoints are ready; stops counting at ``count``."""
     ready = (None for endpoint in endpoints if endpoint.conditions.ready)
     return sum(1 for _ in islice(ready, count)) >= count
@@ -147,7 +147,7 @@ def node_of(endpoint: Endpoint) -> str | None:
     return reference.name if reference is not None and reference.kind == "Node" else None
 
 
-def filtered(claim: Claim) -> frozenset[str]:
+def filtered_addresses(claim: Claim) -> frozenset[str]:
     """The removed addresses whose node or record still exists, or may still exist."""
     view, removed = claim.view, claim.difference.removed
     if view is None or not removed:

@@ -272,7 +272,9 @@ class _Pass:
 
     def _accepted(self, memory: GuardMemory, *, emptied: bool) -> Iterable[Finding]:
         if emptied:
-            yield Finding("EmptyResultAccepted", f"{self._who()}: empty, confirmed by {memory.record.empty} answers")
+            yield Finding(
+                "EmptyResultAccepted", f"{self._group_name()}: empty, confirmed by {memory.record.empty} answers"
+            )
 
     def _approved(self, loss: frozenset[str]) -> frozenset[str]:
         if not self.approvals or not loss:
@@ -378,7 +380,7 @@ class _Pass:
 
     def _message(self, kind: Kind, memory: GuardMemory, at_stake: frozenset[str]) -> str:
         total = len(by_address(self.group.slices))
-        what = f"{self._who()}: {len(at_stake)} of {total} endpoints would go"
+        what = f"{self._group_name()}: {len(at_stake)} of {total} endpoints would go"
         approve = self._approve(memory)
         hold = self.policy.max_removal_hold
         if kind == "FilteredEmpty":
@@ -391,9 +393,9 @@ class _Pass:
 
     def _finding(self, reason: str, addresses: Iterable[str], why: str) -> Finding:
         affected = tuple(sorted(addresses))
-        return Finding(reason, f"{self._who()}: {len(affected)} endpoints may go: {why}", affected)
+        return Finding(reason, f"{self._group_name()}: {len(affected)} endpoints may go: {why}", affected)
 
-    def _who(self) -> str:
+    def _group_name(self) -> str:
         return f"{self.group.key.cluster} ({self.group.key.family})"
 
     # --- the peak -----------------------------------------------------------------------------------

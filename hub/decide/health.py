@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from hub.decide.checks import Check, Verdict, Verdicts, Watch, check_of, starting_verdict
-from hub.decide.claims import Claim, Judged, node_of, ready
+from hub.decide.claims import Claim, Judged, enough_ready, node_of
 from hub.decide.ports import NO_READINGS, NOT_READ, PortReading
 from hub.model import DRAINING, FAILED, PUBLISHED, Conditions, Endpoint, Finding, Port
 from hub.registry.spec import HEALTH_CHECK, NodePortRef, SourceSpec
@@ -143,7 +143,7 @@ def panics(claims: Iterable[Claim], *, before: bool) -> bool:
     staying = [claim for claim in claims if not claim.leaving]
     judged = [(claim, claim.judged) for claim in staying if claim.judged is not None]
     out = [(claim, address) for claim, result in judged for address in (*result.failing, *result.pending)]
-    if not out or any(ready(claim.wanted.values(), 1) for claim in staying):
+    if not out or any(enough_ready(claim.wanted.values(), 1) for claim in staying):
         return False
     if before or not any(result.pending for _, result in judged):
         return True

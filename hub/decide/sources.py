@@ -118,15 +118,15 @@ def verdicts_used(watches: tuple[Watch, ...], verdicts: Verdicts) -> tuple[Mappi
     return tuple([verdicts.get(watch.check) for watch in watches])
 
 
-def dropped(target: TargetSpec, key: GroupKey, published: Published) -> Claim:
+def dropped_claim(target: TargetSpec, key: GroupKey, published: Published) -> Claim:
     """A claim that removes the endpoints of a cluster or family that the target no longer uses."""
     if target.policy == "upsert-only":
-        return untouched(key, published)
+        return untouched_claim(key, published)
     numbers = published.slices[0].slice.ports if published.slices else ()
     return Claim(key, published, EMPTY, Ports(numbers), role="dropped", exempt=None)
 
 
-def untouched(key: GroupKey, published: Published) -> Claim:
+def untouched_claim(key: GroupKey, published: Published) -> Claim:
     """A claim for published slices that must not be written."""
     return Claim(key, published, published.endpoints, known=False, role="untouched")
 
@@ -155,19 +155,19 @@ class _Source:
     def _claims(self) -> list[Claim]:
         source, published = self._source, self._published
         if source.state == "standby":
-            return [dropped(self._target, key, group) for key, group in published.items()]
+            return [dropped_claim(self._target, key, group) for key, group in published.items()]
         if source.state == "frozen":
-            return [untouched(key, group) for key, group in published.items()]
+            return [untouched_claim(key, group) for key, group in published.items()]
         found = self._ports()
         cluster = source.spec.cluster
         if isinstance(found, PortProblem):
             self._findings.append(Finding(found.reason, f"{cluster}: {found.message}", (cluster,)))
-            return [untouched(key, group) for key, group in published.items()]
+            return [untouched_claim(key, group) for key, group in published.items()]
         self._findings += [Finding("NodePortUnknown", f"{cluster}: {text}", (cluster,)) for text in found.unread]
         families = self._service.families
         claims = [self._claim(GroupKey(cluster, family), found) for family in families]
         rest = [(key, group) for key, group in published.items() if key.family not in families]
-        return claims + [dropped(self._target, key, group) for key, group in rest]
+        return claims + [dropped_claim(self._target, key, group) for key, group in rest]
 
     def _ports(self) -> Ports | PortProblem:
         source, view = self._source, self._view

@@ -14,14 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from hub.decide.checks import NO_VERDICTS, Verdicts, Watch
-from hub.decide.claims import Claim, deactivate, filtered, standing
+from hub.decide.claims import Claim, deactivate, filtered_addresses, standing
 from hub.decide.endpoints import EMPTY, EndpointGroup, GroupKey, Published, published_groups
 from hub.decide.failover import FailoverMemory, choose
 from hub.decide.health import final_claims, findings, panics
 from hub.decide.ports import has_named_port, ports_of_published
 from hub.decide.settle import Disjoint, Moves, settle
 from hub.decide.shape import shape
-from hub.decide.sources import CachedClaims, SharedInput, SourceInput, claims_of, dropped
+from hub.decide.sources import CachedClaims, SharedInput, SourceInput, claims_of, dropped_claim
 from hub.model import Finding, Port, Service, Slice
 from hub.registry.spec import TargetSpec
 
@@ -169,7 +169,7 @@ def desired_endpoints(inputs: TargetInput, memory: DesiredMemory) -> Desired | R
             wakes.append(now + seconds)
     claims = tuple(claim for source_claims in claimed.values() for claim in source_claims.outcome.claims)
     covered = {claim.key for claim in claims}
-    claims += tuple(dropped(target, key, published[key]) for key in sorted(published) if key not in covered)
+    claims += tuple(dropped_claim(target, key, published[key]) for key in sorted(published) if key not in covered)
     watches = tuple(watch for source_claims in claimed.values() for watch in source_claims.outcome.watches)
 
     # 2. Apply the Service's settings to all endpoints.
@@ -264,7 +264,7 @@ def _group(claim: Claim, target: TargetSpec, service: Service) -> EndpointGroup 
         changed=found.changed,
         added=found.added,
         known=claim.known,
-        filtered=filtered(claim),
+        filtered=filtered_addresses(claim),
         exempt=frozenset((*found.removed, *found.changed)) if claim.exempt is None else claim.exempt,
         drop=claim.role == "dropped",
         port_sets=_port_sets(claim, target, service),
@@ -294,9 +294,9 @@ def _port_sets(claim: Claim, target: TargetSpec, service: Service) -> Mapping[st
 
 
 def _local(service: Service, claims: Iterable[Claim]) -> Iterator[Finding]:
-    """Report a traffic policy Local: kube-proxy then uses only endpoints on its own node, and remote ones are on none.
+    """Report traffic policies that are Local, because kube-proxy then uses only endpoints on its own node.
 
-    Headless Services are not affected.
+    Remote endpoints are on no node of the hub cluster. Headless Services are not affected.
     """
     policies = service.local_policies
     if not policies or service.headless:

@@ -39,10 +39,10 @@ STATES: Final[Mapping[State, Reason]] = {
 
 
 class Rights(Protocol):
-    """Whether this process reports the findings of the hub itself (``first``) and of a cluster (``acts_for``)."""
+    """Whether this process reports about the hub itself (``holds_shard_0``) and about a cluster (``acts_for``)."""
 
     @property
-    def first(self) -> bool: ...  # noqa: D102
+    def holds_shard_0(self) -> bool: ...  # noqa: D102
     def acts_for(self, cluster: str) -> bool: ...  # noqa: D102
 
 
@@ -176,7 +176,7 @@ class EventWatch:
     def _credentials(self) -> Iterable[EventFinding]:
         clients = {name: cluster.client for name, cluster in self._hub.fleet.clusters.items()}
         for name, client in (*clients.items(), (LOCAL, self._hub.client)):
-            if not (self._hub.leading.first if name == LOCAL else self._hub.leading.acts_for(name)):
+            if not (self._hub.leading.holds_shard_0 if name == LOCAL else self._hub.leading.acts_for(name)):
                 continue
             access = client.access if client is not None else None
             problem = self._hub.renewal.problems.get(name, "")
@@ -189,7 +189,7 @@ class EventWatch:
                 yield EventFinding(reasons.CREDENTIAL, self._itself, name, text)
 
     def _registry(self) -> Iterable[EventFinding]:
-        if not self._hub.leading.first:
+        if not self._hub.leading.holds_shard_0:
             self._withheld = None
             return
         if (rejected := self._hub.rejected) is not None:

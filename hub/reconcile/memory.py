@@ -113,7 +113,7 @@ class WriteMemory(msgspec.Struct):
         """
         news: list[str] = []
         for operation, value in outcome.done:
-            self._repeats.done(value.name, None if operation == "delete" else value, now)
+            self._repeats.remember(value.name, None if operation == "delete" else value, now)
             self._blocked.pop(value.name, None)
         for address, message in sorted(outcome.refused_addresses.items()):
             news.append(f"the API server refuses {address}: {message}; it is left out")
@@ -127,10 +127,10 @@ class WriteMemory(msgspec.Struct):
         blamed = [
             (value, message)
             for value, message in outcome.blamed
-            if self._repeats.done(value.name, value, now, refused=True)
+            if self._repeats.remember(value.name, value, now, refused=True)
         ]
         for value, _ in outcome.blocked:
-            self._repeats.done(value.name, value, now, refused=True)
+            self._repeats.remember(value.name, value, now, refused=True)
         for value, message in (*blamed, *outcome.blocked):
             if self._blocked.get(value.name) != message:
                 news.append(f"slice {value.name} is refused: {message}")

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hub.decide import guarding
-from hub.decide.adopt import deleted
+from hub.decide.adopt import with_deleted
 from hub.decide.decision import Decision, TargetState, decide
 from hub.decide.snapshot import SourceReading
 from hub.decide.view import ViewResult
@@ -234,7 +234,7 @@ class Reconciler:
         if adoption is None or spec is None or not spec.adopt:
             return
         if uids := self._gather.adopting.log_deleted(spec, outcome.done):
-            target.state = replace(target.state, adoption=deleted(adoption, uids))
+            target.state = replace(target.state, adoption=with_deleted(adoption, uids))
 
     def _nothing_written(self, key: TargetKey, why: str) -> None:
         self.latency.wrote_nothing(key)

@@ -91,7 +91,7 @@ class Repeats:
         allowed = Plan(creates, updates, deletes, plan.unchanged)
         return AllowedPlan(allowed, min(wakes, default=None)) if wakes else AllowedPlan(plan, None)
 
-    def done(self, name: str, value: Slice | None, now: float, *, refused: bool = False) -> bool:
+    def remember(self, name: str, value: Slice | None, now: float, *, refused: bool = False) -> bool:
         """Remember a write that was answered; return whether it repeats a recent write of the slice.
 
         Args:

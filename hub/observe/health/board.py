@@ -184,7 +184,7 @@ class Board:
                 lane = self._lanes[watch.cluster] = Lane(watch.cluster)
             probe = checked.probes[address] = Probe(address, check, lane, checked.opener, start)
             self._prober.add(probe, check.interval if start is not None else min(AT_ONCE, check.interval))
-            self._note(checked)
+            self._mark_outdated(checked)
         elif probe.verdict is None and start is not None:
             probe.verdict, probe.run = start, 0
             self._changed(checked, address)
@@ -198,7 +198,7 @@ class Board:
             if not checked.wanted[address]:
                 self._prober.remove(checked.probes.pop(address))
                 del checked.wanted[address]
-                self._note(checked)
+                self._mark_outdated(checked)
         if not checked.probes:
             del self._checked[check]
 
@@ -255,12 +255,12 @@ class Board:
             log.warning("%d more addresses changed their verdict", self._changes - LOGGED)
         self._changes = 0
 
-    def _note(self, checked: _Checked) -> None:
+    def _mark_outdated(self, checked: _Checked) -> None:
         checked.verdicts = None
         self._outdated = True
 
     def _changed(self, checked: _Checked, address: str) -> None:
-        self._note(checked)
+        self._mark_outdated(checked)
         self._on_change({wanted.target for wanted in checked.wanted[address]})
 
     def verdict_counts(self) -> Mapping[tuple[str, str], int]:
@@ -330,7 +330,7 @@ class Board:
         for probe in self._probes():
             if probe.verdict is False and probe.fallen and probe.since >= now - probe.check.interval * SLACK:
                 probe.verdict, probe.run, probe.fallen = True, 0, False
-                self._note(self._checked[probe.check])
+                self._mark_outdated(self._checked[probe.check])
         self._on_change(list(self._followed))
 
     # --- running ------------------------------------------------------------------------------------

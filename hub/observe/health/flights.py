@@ -87,7 +87,7 @@ class HttpFlight:
                 if error:
                     return in_words(error)
                 self._connected = True
-            return self._converse()
+            return self._send_and_receive()
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
         except ssl.SSLCertVerificationError as error:
@@ -97,7 +97,7 @@ class HttpFlight:
         except OSError as error:
             return in_words(error.errno) if error.errno else "connection failed"
 
-    def _converse(self) -> str | None:
+    def _send_and_receive(self) -> str | None:
         while self._request:
             self._request = self._request[self.sock.send(self._request) :]
         while True:
@@ -116,22 +116,22 @@ class HttpFlight:
 class HttpsFlight(HttpFlight):
     """An https check: an http check inside TLS."""
 
-    __slots__ = ("_context", "_name", "_shaken", "_wrapped")
+    __slots__ = ("_context", "_handshake_done", "_name", "_wrapped")
 
     def __init__(self, sock: socket.socket, check: Check, address: str, context: ssl.SSLContext) -> None:
         super().__init__(sock, check, address)
         self._context = context
         self._name = check.server_name or address
         self._wrapped: ssl.SSLSocket | None = None
-        self._shaken = False
+        self._handshake_done = False
 
-    def _converse(self) -> str | None:
+    def _send_and_receive(self) -> str | None:
         if self._wrapped is None:
             self._wrapped = self._context.wrap_socket(
                 self.sock, server_hostname=self._name, do_handshake_on_connect=False
             )
             self.sock = self._wrapped
-        if not self._shaken:
+        if not self._handshake_done:
             self._wrapped.do_handshake()
-            self._shaken = True
-        return super()._converse()
+            self._handshake_done = True
+        return super()._send_and_receive()

@@ -123,7 +123,7 @@ class Probe(msgspec.Struct, eq=False):
 class _Flying:
     """A probe under way."""
 
-    __slots__ = ("descriptor", "excused", "flight", "kind", "over", "probe")
+    __slots__ = ("descriptor", "extended", "flight", "kind", "over", "probe")
 
     def __init__(self, probe: Probe, kind: Kind, flight: Flight, descriptor: int) -> None:
         self.probe = probe
@@ -131,7 +131,7 @@ class _Flying:
         self.flight = flight
         self.descriptor = descriptor
         self.over = False
-        self.excused = False
+        self.extended = False
         """Whether its deadline was extended after a late tick. This happens only once: otherwise no probe would ever
         time out on a machine that is always late."""
 
@@ -202,8 +202,8 @@ class Prober:
         for flying in self._deadlines.due(now):
             if flying.over:
                 continue
-            if late > STALL and not flying.excused:
-                flying.excused = True
+            if late > STALL and not flying.extended:
+                flying.extended = True
                 self._deadlines.put(flying, now + min(late, flying.probe.check.timeout))
             else:
                 self._finish(flying, TIMED_OUT, now)
@@ -234,7 +234,7 @@ class Prober:
         flight = probe.open(sock, probe.address)
         if flight is None:
             sock.close()
-            self._again(probe, now)
+            self._schedule_next(probe, now)
             return False
         descriptor = sock.fileno()
         flying = self._flying[descriptor] = _Flying(probe, kind, flight, descriptor)
@@ -247,7 +247,7 @@ class Prober:
 
     def _refused(self, probe: Probe, error: int, now: float) -> None:
         """Handle a connection that failed at once."""
-        self._again(probe, now)
+        self._schedule_next(probe, now)
         if error in _OWN_FAULT:
             self._warn_no_sockets(error, now)
         else:
@@ -279,7 +279,7 @@ class Prober:
         probe = flying.probe
         if probe.active:
             self._on_answer(probe, outcome, now)
-            self._again(probe, now)
+            self._schedule_next(probe, now)
         if self._waiting_lanes:
             self._start_waiting(now)
 
@@ -297,7 +297,7 @@ class Prober:
             held[level] -= 1
             of_lane[level] -= 1
 
-    def _again(self, probe: Probe, now: float) -> None:
+    def _schedule_next(self, probe: Probe, now: float) -> None:
         """Schedule the next probe an interval after the start of the last one, so that slow answers do not delay it."""
         pause = probe.check.interval * (1.0 + JITTER * (2.0 * self._rng.random() - 1.0))
         self._due.put(probe, max(now, probe.started + pause))

@@ -43,7 +43,7 @@ class Secrets:
         self.namespace = namespace
         self._client = client
         self._clock = clock
-        self._asked: dict[str, float] = {}
+        self._used_at: dict[str, float] = {}
         self._followed: dict[str, tuple[_Followed, asyncio.Task[None]]] = {}
         self._slots = RelistSlots()
         self._running = False
@@ -55,7 +55,7 @@ class Secrets:
             NotFound: the Secret does not exist.
             HubError: the Secret cannot be read.
         """
-        followed = self._wanted(name)
+        followed = self._mark_used(name)
         if followed is None or followed.version is None:
             body = await self._client.request("GET", self.path(name), timeout=TIMEOUT)
             return decode_secret(body).data
@@ -65,7 +65,7 @@ class Secrets:
 
     def version(self, name: str) -> str | None:
         """The Secret's version, which changes with it; None if it is not followed (yet): only a read shows a change."""
-        followed = self._wanted(name)
+        followed = self._mark_used(name)
         return followed.version if followed is not None else None
 
     def path(self, name: str) -> str:
@@ -76,7 +76,7 @@ class Secrets:
         """Follow the Secrets that are read, until cancelled."""
         self._running = True
         try:
-            for name in self._asked:
+            for name in self._used_at:
                 self._follow(name)
             while True:
                 await self._clock.sleep(SWEEP)
@@ -89,9 +89,9 @@ class Secrets:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _wanted(self, name: str) -> _Followed | None:
+    def _mark_used(self, name: str) -> _Followed | None:
         """Note that a Secret is in use, and follow it; None unless :meth:`run` runs."""
-        self._asked[name] = self._clock.now()
+        self._used_at[name] = self._clock.now()
         if self._running and name not in self._followed:
             self._follow(name)
         found = self._followed.get(name)
@@ -116,8 +116,8 @@ class Secrets:
 
     def _sweep(self) -> None:
         old = self._clock.now() - FORGET
-        for name in [name for name, at in self._asked.items() if at < old]:
-            del self._asked[name]
+        for name in [name for name, at in self._used_at.items() if at < old]:
+            del self._used_at[name]
             found = self._followed.pop(name, None)
             if found is not None:
                 found[1].cancel()

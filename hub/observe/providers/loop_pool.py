@@ -158,38 +158,38 @@ class LoopPool:
         while True:
             began, used = self._clock.now(), time.thread_time()
             await self._clock.sleep(TICK)
-            now, mine = self._clock.now(), time.thread_time() - used
+            now, hub_cpu = self._clock.now(), time.thread_time() - used
             late = now - began - TICK
-            self._check(now, late if late > TICK else 0.0, mine)
+            self._check(now, late if late > TICK else 0.0, hub_cpu)
 
-    def _check(self, now: float, late: float, mine: float) -> None:
+    def _check(self, now: float, late: float, hub_cpu: float) -> None:
         """Check every loop.
 
         Args:
             now: the time.
             late: seconds by which this check is late; 0 if the hub's loop did not stall.
-            mine: seconds of CPU that the hub's thread has used since the last check.
+            hub_cpu: seconds of CPU that the hub's thread has used since the last check.
         """
         # The plugin's thread used the CPU while the hub's thread did not. Never true without a stall (late = 0).
-        holding = [watched for watched in self._loops.values() if watched.used() > late * HELD_SHARE > mine]
+        holding = [watched for watched in self._loops.values() if watched.used() > late * HELD_SHARE > hub_cpu]
         for watched in holding:
             self._note_lock_held(watched, late)
         if late and not holding:
             self.hub_stalls.add(late)
-            log.debug("the event loop stood still for %.1f s, in which its thread used %.1f s of CPU", late, mine)
+            log.debug("the event loop stood still for %.1f s, in which its thread used %.1f s of CPU", late, hub_cpu)
         for watched in tuple(self._loops.values()):
             if late:  # the stall of the hub may have delayed the answer
-                watched.asked_at += late
+                watched.posted_at += late
             elif watched.answered:
                 self._note_answer(watched, now)
             else:
-                self._note_block(watched, now - watched.asked_at)
+                self._note_block(watched, now - watched.posted_at)
 
     def _note_answer(self, watched: _Watched, now: float) -> None:
         """Handle a loop that has run its callback: record the stall if it was late, and post the next callback."""
         if watched.blocked:
             self._record(watched.loop.name, watched.blocked)
-        watched.ask(now)
+        watched.post_callback(now)
 
     def _note_block(self, watched: _Watched, seconds: float) -> None:
         """Handle a loop that has not run its callback for ``seconds``: log this, and abandon the loop in the end."""
@@ -259,7 +259,7 @@ class _Watched:
     """A loop, and the callback that was last posted to it.
 
     Attributes:
-        asked_at: Clock.now() at which the callback was posted; later by the stalls of the hub's loop since.
+        posted_at: Clock.now() at which the callback was posted; later by the stalls of the hub's loop since.
         answered: whether the callback has run.
         blocked: seconds that the callback was overdue at the last check; 0 if it ran in time.
         reported: whether the present stall has been logged.
@@ -268,11 +268,11 @@ class _Watched:
     def __init__(self, loop: PluginLoop, now: float) -> None:
         self.loop = loop
         self._cpu = 0.0
-        self.ask(now)
+        self.post_callback(now)
 
-    def ask(self, now: float) -> None:
+    def post_callback(self, now: float) -> None:
         """Post the next callback."""
-        self.asked_at, self.answered, self.blocked, self.reported = now, False, 0.0, False
+        self.posted_at, self.answered, self.blocked, self.reported = now, False, 0.0, False
         self.loop.post(self._answer)
 
     def used(self) -> float:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from hub.model import Absent, Found, Resolution, Unknown
 
 NOT_ASKED = Unknown("not resolved yet")
-LEFT_OUT = Unknown("the provider said nothing about this node")
+LEFT_OUT = Unknown("the provider's answer does not mention this node")
 
 
 class Memory:
@@ -44,18 +44,18 @@ class Memory:
         self._absent_since.pop(name, None)
         return self._resolutions.pop(name, None) is not None
 
-    def answer(self, name: str, said: Resolution | None, now: float) -> bool:
+    def apply(self, name: str, resolution: Resolution | None, now: float) -> bool:
         """Apply one node's part of an answer (None = left out); returns True if its resolution changed."""
         before = self._resolutions[name]
-        if isinstance(said, Absent):
-            after = self._absent(name, before, said, now)
-        elif isinstance(said, Found):
+        if isinstance(resolution, Absent):
+            after = self._absent(name, before, resolution, now)
+        elif isinstance(resolution, Found):
             self._absent_since.pop(name, None)
-            after = said
+            after = resolution
         else:
             if name in self._absent_since:  # the answer does not confirm "absent": wait for another window
                 self._absent_since[name] = now
-            after = (said or LEFT_OUT) if isinstance(before, Unknown) else before
+            after = (resolution or LEFT_OUT) if isinstance(before, Unknown) else before
         if after == before:
             return False
         self._resolutions[name] = after
@@ -79,11 +79,11 @@ class Memory:
         """The earliest time of :meth:`unconfirmed`; None if there is none."""
         return min(self._absent_since.values()) + self.window if self._absent_since else None
 
-    def _absent(self, name: str, before: Resolution, said: Absent, now: float) -> Resolution:
+    def _absent(self, name: str, before: Resolution, resolution: Absent, now: float) -> Resolution:
         if isinstance(before, Absent):
-            return said
+            return resolution
         since = self._absent_since.setdefault(name, now)
         if now >= since + self.window:  # the same sum as in confirm_at(): a difference may round to less
             del self._absent_since[name]
-            return said
-        return before if isinstance(before, Found) else Unknown(f"to be confirmed: {said.reason}")
+            return resolution
+        return before if isinstance(before, Found) else Unknown(f"to be confirmed: {resolution.reason}")

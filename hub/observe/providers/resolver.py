@@ -84,8 +84,8 @@ class Resolver:
         self._changed_at: float | None = None
         self._last_changed = float("-inf")
         self._wake = asyncio.Event()
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._settled = asyncio.Event()
+        self._settled.set()
         self._prepared: Prepared | None = None
         self._held: OpenManager[Any] | None = None
         self._provider: NodeProvider | None = None
@@ -142,10 +142,10 @@ class Resolver:
             if self.must_resolve(old, node):
                 self._pending.add(node.name)
         if self._pending:
-            self._quiet.clear()
+            self._settled.clear()
             self._wake.set()
         elif not self._asking:
-            self._quiet.set()
+            self._settled.set()
         return news
 
     def replace(self, nodes: Iterable[Node]) -> None:
@@ -162,7 +162,7 @@ class Resolver:
 
     async def settled(self) -> None:
         """Wait until ``resolve`` was called for every node reported so far, successfully or not."""
-        await self._quiet.wait()
+        await self._settled.wait()
 
     async def run(self) -> None:
         """Call the provider when necessary until cancelled, then close it."""
@@ -222,7 +222,7 @@ class Resolver:
             self.calls += 1
             stats, started = self._host.calls_of(self.ref.name), self._clock.now()
             try:
-                said, ignored = await self._calls.call(
+                found, ignored = await self._calls.call(
                     prepared.loop, "resolve", partial(self._resolve, provider, tuple(batch)), RESOLVE_DEADLINE
                 )
             finally:
@@ -230,18 +230,18 @@ class Resolver:
         except Exception as error:  # noqa: BLE001 - plugin code; the resolutions stay
             self._failed(batch, error)
         else:
-            self._answered(batch, said, ignored, everything)
+            self._answered(batch, found, ignored, everything)
         finally:
             self._asking = False
             if not self._pending or self._health.status.state == "degraded":
-                self._quiet.set()
+                self._settled.set()
 
     @staticmethod
     async def _resolve(provider: NodeProvider, batch: tuple[Node, ...]) -> tuple[dict[str, Resolution], int]:
         """Call ``resolve`` and read its answer; runs in the provider's loop, since both are code of the plugin."""
         return read_answer([node.name for node in batch], await provider.resolve(batch))
 
-    def _answered(self, batch: Sequence[Node], said: Mapping[str, Resolution], ignored: int, everything: bool) -> None:
+    def _answered(self, batch: Sequence[Node], found: Mapping[str, Resolution], ignored: int, everything: bool) -> None:
         now = self._clock.now()
         poll = self._prepared.poll if self._prepared else None
         changed = False
@@ -249,7 +249,7 @@ class Resolver:
             current = self._nodes.get(node.name)
             if current is None or self.must_resolve(node, current):
                 continue  # the node is gone, or has changed and is resolved again next
-            changed |= self._memory.answer(node.name, said.get(node.name), now)
+            changed |= self._memory.apply(node.name, found.get(node.name), now)
         if everything and poll is not None:
             self._poll_at = now + poll * self._rng.uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
         if everything or poll is None:

@@ -242,7 +242,7 @@ class RemoteCluster:
                 # means that the RBAC rule is missing.
                 refusals += 1
                 if isinstance(error, Forbidden) and not self._current and refusals < REFUSALS:
-                    await self._again(round_, backoff)
+                    await self._identify_later(round_, backoff)
                     continue
                 if not self._unreadable_logged:
                     log.info("cluster %s: its identity cannot be checked: %s", self.spec.name, error)
@@ -252,7 +252,7 @@ class RemoteCluster:
                 if self._current:
                     self._set(State.DEGRADED, f"its identity: {in_words(error, self.spec.name, RULE)}")
                     self._settled.set()
-                await self._again(round_, backoff)
+                await self._identify_later(round_, backoff)
                 continue
             backoff.reset()
             refusals = 0
@@ -260,7 +260,7 @@ class RemoteCluster:
                 self.uid, self._identified = uid, True
                 self.check_identity()
 
-    async def _again(self, round_: int, backoff: Backoff) -> None:
+    async def _identify_later(self, round_: int, backoff: Backoff) -> None:
         """Request another read of the UID after a pause, unless the Nodes failed meanwhile and are not listed again."""
         await self._clock.sleep(backoff.next(self._clock.now()))
         if round_ == self._round or self._current:
@@ -292,7 +292,7 @@ class RemoteCluster:
 
     def listing(self) -> None:
         """A new list has begun; until it is complete, the Nodes are not current."""
-        self._until_now()
+        self._extend_answered_at()
         if self._current:
             self._forget_identity()
         if self.status.state in (State.PENDING, State.READY):
@@ -313,7 +313,7 @@ class RemoteCluster:
 
     def failed(self, error: HubError) -> None:
         """An attempt failed."""
-        self._until_now()
+        self._extend_answered_at()
         self._current = False
         if not isinstance(error, Forbidden):
             self._forget_identity()
@@ -327,7 +327,7 @@ class RemoteCluster:
             )
         self._settled.set()
 
-    def _until_now(self) -> None:
+    def _extend_answered_at(self) -> None:
         """Update ``answered_at`` at the end of a working watch: the Nodes were complete until now."""
         if self.status.state is State.READY:
             self.answered_at = self._clock.now()

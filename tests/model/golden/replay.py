@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from hub.decide.adopt import AdoptMemory, deleted
+from hub.decide.adopt import AdoptMemory, with_deleted
 from hub.decide.checks import Watch
 from hub.decide.decision import Decision, TargetState, decide
 from hub.decide.endpoints import EndpointSet
@@ -38,7 +38,7 @@ class Replay:
         """The outcome of the next decision."""
         self.moment = moment
         if moment.deleted:
-            adoption = deleted(self._state.adoption or AdoptMemory(), moment.deleted)
+            adoption = with_deleted(self._state.adoption or AdoptMemory(), moment.deleted)
             self._state = replace(self._state, adoption=adoption)
         decision, self._state = decide(self._snapshot(moment), self._state)
         watches = decision.watches if moment.hub.probes else ()

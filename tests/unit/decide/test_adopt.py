@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.decide.adopt import NEW, QUIET, SETTLE, Adoption, AdoptMemory, adopt, deleted
+from hub.decide.adopt import NEW, QUIET, SETTLE, Adoption, AdoptMemory, adopt, with_deleted
 from hub.decide.endpoints import EndpointGroup, GroupKey, prepare
 from hub.model import (
     DRAINING,
@@ -268,7 +268,7 @@ class Passes:
 
     def delete(self, *old: Slice) -> None:
         """Record that these slices were deleted."""
-        self.memory = deleted(self.memory, [each.uid for each in old])
+        self.memory = with_deleted(self.memory, [each.uid for each in old])
 
 
 # --- whatever happens ---------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_a_consumer_never_has_fewer_ready_endpoints_for_a_deletion(moments: list
             assert covered_since is not None
             assert now - covered_since >= SETTLE - 0.001
             gone.add(old.uid)
-            memory = deleted(memory, gone)
+            memory = with_deleted(memory, gone)
             assert adopt(OLD, (old,), (published,), (group,), memory, now + 100).deletes == ()
             return
         published = build.slice(endpoints=alike.endpoints)

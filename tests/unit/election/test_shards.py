@@ -201,7 +201,7 @@ class Process:
     def reload(self, generation: int) -> None:
         """Load the registry of another generation."""
         self.generation = generation
-        self.leading.use(registry(generation))
+        self.leading.use_registry(registry(generation))
 
     @property
     def held(self) -> int:
@@ -281,8 +281,8 @@ def test_single_shard_needs_no_annotations() -> None:
         record = world.servers[0].record
         assert record is not None
         assert (set(world.servers), dict(record.notes)) == ({0}, {})
-        assert (process.leading.first, all(map(process.leading.writes, TARGETS))) == (True, True)
-        assert process.leading.part() is process.leading._assignment.registry
+        assert (process.leading.holds_shard_0, all(map(process.leading.writes, TARGETS))) == (True, True)
+        assert process.leading.registry_part() is process.leading._assignment.registry
 
     simulate(main())
 

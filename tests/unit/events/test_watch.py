@@ -69,7 +69,7 @@ class Desk:
             rejected=None,
             withheld=lambda: None,
             approvals=SimpleNamespace(valid=lambda: {"approved"}),
-            leading=SimpleNamespace(first=True, acts_for=lambda _: True),
+            leading=SimpleNamespace(holds_shard_0=True, acts_for=lambda _: True),
         )
         self.watch = EventWatch(cast("Watched", self.hub), cast("Recorder", self.heard), ITSELF)
 
@@ -232,10 +232,10 @@ def test_only_the_first_shard_reports_approvals() -> None:
     desk = Desk()
     desk.hub.withheld = lambda: RegistryHeld("approved", ("service edge/a",), 5, 9, "hub approve registry approved")
     assert [reason for reason, _ in desk.looks()] == ["RegistryRemovalWithheld"]
-    desk.hub.leading.first = False
+    desk.hub.leading.holds_shard_0 = False
     assert desk.looks() == []
     desk.hub.withheld = lambda: None
-    desk.hub.leading.first = True
+    desk.hub.leading.holds_shard_0 = True
     assert desk.looks() == []
     assert desk.heard.once == []
 

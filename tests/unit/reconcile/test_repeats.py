@@ -22,7 +22,7 @@ def delays(repeats: Repeats, value: Slice, rounds: int) -> list[float]:
         found.append(wait)
         now += wait
         assert repeats.allow(Plan(updates=(value,)), now).plan.writes == 1
-        repeats.done(value.name, value, now)
+        repeats.remember(value.name, value, now)
     return found
 
 
@@ -62,8 +62,8 @@ def test_a_slice_made_again_is_a_repetition() -> None:
 def test_deleting_again_is_a_repetition() -> None:
     """Deletes of a slice that another client keeps creating wait for growing delays."""
     repeats = Repeats()
-    repeats.done("s-0", None, 0.0)
-    repeats.done("s-0", None, 1.0)
+    repeats.remember("s-0", None, 0.0)
+    repeats.remember("s-0", None, 1.0)
     assert repeats.allow(Plan(deletes=(ONE,)), 1.5).plan.deletes == ()
     assert repeats.allow(Plan(deletes=(ONE,)), 2.0).plan.deletes == (ONE,)
 
@@ -81,7 +81,7 @@ def test_nothing_is_deleted_while_another_write_waits() -> None:
     """No slice is deleted while a refused one waits: the endpoints may be on their way from one to the other."""
     repeats = Repeats()
     plan = Plan(creates=(ONE,), deletes=(build.slice("s-1", build.endpoints(1)),))
-    repeats.done("s-0", ONE, 0.0, refused=True)
+    repeats.remember("s-0", ONE, 0.0, refused=True)
     assert repeats.allow(plan, 0.5) == (Plan(), 1.0)
     assert repeats.allow(plan, 1.0).plan is plan
 
@@ -89,7 +89,7 @@ def test_nothing_is_deleted_while_another_write_waits() -> None:
 def test_an_endpoint_stays_while_the_slice_with_its_new_ports_waits() -> None:
     """A slice keeps its endpoints while a slice with other ports waits that may be gaining them."""
     repeats = Repeats()
-    repeats.done("s-0", ONE, 0.0, refused=True)
+    repeats.remember("s-0", ONE, 0.0, refused=True)
     gives = msgspec.structs.replace(build.slice("s-1", build.endpoints(1, 5)), ports=(Port("https", 30444),))
     assert repeats.allow(Plan(updates=(ONE, gives)), 0.5).plan.updates == ()
     assert repeats.allow(Plan(updates=(ONE, gives)), 1.0).plan.updates == (ONE, gives)
@@ -98,19 +98,19 @@ def test_an_endpoint_stays_while_the_slice_with_its_new_ports_waits() -> None:
 def test_a_refusal_delays_the_very_first_repetition() -> None:
     """A refused write is repeated after 1 s, then 2 s: even its first repetition waits."""
     repeats = Repeats()
-    repeats.done("s-0", ONE, 0.0, refused=True)
+    repeats.remember("s-0", ONE, 0.0, refused=True)
     assert repeats.allow(Plan(creates=(ONE,)), 0.5).wake_at == 1.0
-    repeats.done("s-0", ONE, 1.0, refused=True)
+    repeats.remember("s-0", ONE, 1.0, refused=True)
     assert repeats.allow(Plan(creates=(ONE,)), 1.5).wake_at == 3.0
 
 
 def test_contention_is_reported_from_the_second_repair_on() -> None:
     """Contention is reported after the second repair, not after the first."""
     repeats = Repeats()
-    repeats.done("s-0", ONE, 0.0)
-    repeats.done("s-0", ONE, 1.0)
+    repeats.remember("s-0", ONE, 0.0)
+    repeats.remember("s-0", ONE, 1.0)
     assert repeats.contended(1.0) == ()
-    repeats.done("s-0", ONE, 2.0)
+    repeats.remember("s-0", ONE, 2.0)
     assert repeats.contended(2.0) == ("s-0",)
 
 
@@ -120,5 +120,5 @@ def test_a_quiet_time_ends_contention() -> None:
     delays(repeats, ONE, 4)
     later = 1003.0 + CAP + QUIET + 1
     assert repeats.contended(later) == ()
-    repeats.done("s-0", ONE, later)
+    repeats.remember("s-0", ONE, later)
     assert repeats.allow(Plan(updates=(ONE,)), later).wake_at is None

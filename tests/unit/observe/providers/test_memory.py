@@ -29,7 +29,7 @@ def test_an_address_leaves_only_for_two_agreeing_answers_a_window_apart(script: 
             changed = memory.failed(["a", "never heard of"], "the API is away")
         else:
             assert step is None or isinstance(step, Found | Absent | Unknown)
-            changed = memory.answer("a", step, now)
+            changed = memory.apply("a", step, now)
         after = memory.resolutions["a"]
         assert changed is (after != before)
         if isinstance(step, Found):
@@ -58,7 +58,7 @@ def test_unconfirmed_absence_has_confirm_at(script: list[tuple[float, object]]) 
     for delay, step in script:
         now += delay
         if step != "failed":
-            memory.answer("a", step, now)  # type: ignore[arg-type]
+            memory.apply("a", step, now)  # type: ignore[arg-type]
         due = memory.confirm_at()
         assert (due is None) is (memory.unconfirmed() == {})
         if isinstance(step, Found) or isinstance(memory.resolutions["a"], Absent):
@@ -73,11 +73,11 @@ def test_the_first_absent_after_a_restart_is_unknown() -> None:
     memory = Memory(WINDOW)
     memory.add("a")
     assert memory.resolutions["a"] == Unknown("not resolved yet")
-    memory.answer("a", Absent("deleted"), 0.0)
+    memory.apply("a", Absent("deleted"), 0.0)
     assert memory.resolutions["a"] == Unknown("to be confirmed: deleted")
-    memory.answer("a", Absent("deleted"), 9.9)
+    memory.apply("a", Absent("deleted"), 9.9)
     assert isinstance(memory.resolutions["a"], Unknown)
-    memory.answer("a", Absent("deleted"), 10.0)
+    memory.apply("a", Absent("deleted"), 10.0)
     assert dict(memory.resolutions) == {"a": Absent("deleted")}
 
 
@@ -85,8 +85,8 @@ def test_new_node_of_the_same_name_inherits_nothing() -> None:
     """A new node of the same name inherits neither the address nor an unconfirmed "absent"."""
     memory = Memory(WINDOW)
     memory.add("a")
-    memory.answer("a", Found(("10.0.0.1",)), 0.0)
-    memory.answer("a", Absent("deleted"), 1.0)
+    memory.apply("a", Found(("10.0.0.1",)), 0.0)
+    memory.apply("a", Absent("deleted"), 1.0)
     memory.add("a")
     assert memory.resolutions["a"] == Unknown("not resolved yet")
     assert memory.confirm_at() is None
@@ -100,7 +100,7 @@ def test_a_failure_is_the_reason_only_where_nothing_is_known() -> None:
     memory = Memory(WINDOW)
     for name in ("known", "new"):
         memory.add(name)
-    memory.answer("known", Found(("10.0.0.1",)), 0.0)
+    memory.apply("known", Found(("10.0.0.1",)), 0.0)
     assert memory.failed(["known", "new", "gone"], "the API is away")
     assert memory.resolutions == {"known": Found(("10.0.0.1",)), "new": Unknown("the API is away")}
     assert not memory.failed(["known", "new"], "the API is away")
@@ -110,12 +110,12 @@ def test_unknown_after_absent_postpones_the_confirmation() -> None:
     """An "unknown" after a first "absent" postpones the confirmation by a window."""
     memory = Memory(WINDOW)
     memory.add("a")
-    memory.answer("a", Found(("10.0.0.1",)), 0.0)
-    memory.answer("a", Absent("deleted"), 100.0)
+    memory.apply("a", Found(("10.0.0.1",)), 0.0)
+    memory.apply("a", Absent("deleted"), 100.0)
     assert memory.confirm_at() == 100.0 + WINDOW
-    memory.answer("a", Unknown("ambiguous"), 110.0)
+    memory.apply("a", Unknown("ambiguous"), 110.0)
     assert memory.confirm_at() == 110.0 + WINDOW
     assert memory.resolutions["a"] == Found(("10.0.0.1",))
-    memory.answer("a", Absent("deleted"), 120.0)
+    memory.apply("a", Absent("deleted"), 120.0)
     assert memory.resolutions["a"] == Absent("deleted")
     assert memory.confirm_at() is None

@@ -432,7 +432,7 @@ async def test_unknown_and_omitted_keep_a_known_address(make: Make) -> None:
     assert resolver.resolutions == {
         "a": Found(("10.0.0.1",)),
         "b": Found(("10.0.0.1",)),
-        "c": Unknown("the provider said nothing about this node"),
+        "c": Unknown("the provider's answer does not mention this node"),
     }
 
 

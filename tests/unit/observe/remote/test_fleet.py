@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from hub.decide.addresses import Accepted, Rejected
 from hub.errors import ClusterUnreachable, KubeconfigError
 from hub.kube.cluster_access import ClusterAccess
-from hub.kube.reflector import STEADY
+from hub.kube.reflector import STEADY_AFTER
 from hub.kube.resolver import LookupPool
 from hub.model import LOCAL, Node, TargetKey
 from hub.observe.providers.catalog import Catalog
@@ -225,7 +225,7 @@ async def test_grace_ends_when_the_cluster_confirms(changed: list[str]) -> None:
         away = build.node("n1", "10.0.0.1", ready=False, ready_since=rfc3339(clock.wall()))
         source = await lists(fleet, [away, *(build.node(f"n{number}", f"10.0.0.{number}") for number in range(2, 9))])
         fleet.clusters["eu"]._reflector = cast("Any", clock)
-        policy, hasty = NodePolicy(), NodePolicy(not_ready_grace=STEADY)
+        policy, hasty = NodePolicy(), NodePolicy(not_ready_grace=STEADY_AFTER)
         seen = []
         for _ in range(200):
             clock.ahead += 1

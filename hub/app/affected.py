@@ -1,4 +1,4 @@
-"""Finds the targets that a change concerns: a change of a cluster, of a copied Service, or of the registry."""
+"""Finds the targets that a change of a cluster, of a copied Service or of the registry affects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hub.registry.diff import diff
 from hub.registry.spec import ProviderRef, Registry
 
 
-class Concerns:
+class AffectedTargets:
     """The targets of one registry, by source cluster and by copied Service."""
 
     def __init__(self, registry: Registry) -> None:
@@ -30,8 +30,8 @@ class Concerns:
         """Targets that copy from the hub cluster with this provider configuration, which names the copied Service."""
         return self._by_copy.get(provider, ())
 
-    def since(self, before: Concerns) -> list[TargetKey] | None:
-        """Targets that the change from the registry of ``before`` to this one may concern, sorted; None = all."""
+    def since(self, before: AffectedTargets) -> list[TargetKey] | None:
+        """Targets that the change from the registry of ``before`` to this one may affect, sorted; None = all."""
         old, new = before._registry, self._registry
         changes = diff(old, new)
         if changes.settings or old.frozen_names != new.frozen_names:
