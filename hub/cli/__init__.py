@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from hub import __version__
-from hub.cli.exits import GRACE, Exit, leave_within
+from hub.cli.exits import GRACE, Exit, exit_within
 from hub.cli.options import Settings
 from hub.cli.render import one_line
 from hub.errors import HubError, RegistryError
@@ -127,7 +127,7 @@ def main() -> NoReturn:
     try:
         cli.main()
     except SystemExit as end:
-        leave_within(GRACE, end.code if isinstance(end.code, int) else Exit.DEFECT)
+        exit_within(GRACE, end.code if isinstance(end.code, int) else Exit.DEFECT)
         raise
 
 

@@ -57,7 +57,7 @@ class ServiceChange:
     """The changes of one target.
 
     Attributes:
-        status: why nothing is decided, or an exception worth showing; "" otherwise.
+        status: why the target is not published normally, for example "paused"; "" if it is.
         lines: endpoints, sorted by cluster, family and address.
         others: changes of whole slices: ports, labels, owner.
         unknown: source -> why its state is unknown.

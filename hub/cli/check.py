@@ -42,9 +42,9 @@ def check(ctx: click.Context, /, file: str, online: bool, **given: Any) -> int:
         click.echo(one_line(f"{warning.file}:{warning.line}:{warning.column}: warning: {_words(warning)}"))
     click.echo(f"{file}: {_summary(found)}")
     if online and found.registry is not None:
-        from hub.cli.online import answers
+        from hub.cli.online import check_online
 
-        all_well = asyncio.run(answers(Given(**given).options(file, dry_run=True, leader_elect=False)))
+        all_well = asyncio.run(check_online(Given(**given).options(file, dry_run=True, leader_elect=False)))
         return Exit.OK if all_well and not found.problems else Exit.CHANGES
     return Exit.CHANGES if found.problems else Exit.OK
 

@@ -104,9 +104,9 @@ def _named(data: Any, registry: Registry) -> Iterator[Named]:
         yield from _provider(cluster, ("clusters", index), _texts(cluster.get("name")))
     for index, service in _entries(data, "services"):
         sources = list(_entries(service, "sources"))
-        taken = {name for _, source in sources for name in _texts(source.get("cluster"))}
+        named = {name for _, source in sources for name in _texts(source.get("cluster"))}
         for number, source in sources:
-            clusters = _texts(source.get("cluster")) or _selected(source.get("clusterSelector"), taken, registry)
+            clusters = _texts(source.get("cluster")) or _selected(source.get("clusterSelector"), named, registry)
             yield from _provider(source, ("services", index, "sources", number), clusters)
 
 
@@ -114,14 +114,14 @@ def _texts(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else ()
 
 
-def _selected(selector: Any, taken: set[str], registry: Registry) -> tuple[str, ...]:
+def _selected(selector: Any, named: set[str], registry: Registry) -> tuple[str, ...]:
     """Clusters that a selector matches, except those that another source names."""
     if not isinstance(selector, dict):
         return ()
     return tuple(
         name
         for name, spec in registry.clusters.items()
-        if name != LOCAL and name not in taken and selector.items() <= spec.labels.items()
+        if name != LOCAL and name not in named and selector.items() <= spec.labels.items()
     )
 
 
@@ -172,22 +172,22 @@ def _unusable(names: Iterable[str]) -> dict[str, str]:
     """Why consumers cannot be used; each is imported in a daemon thread, which cannot block the command's exit."""
     from hub.views import consumers
 
-    def load(name: str, said: Future[str]) -> None:
+    def load(name: str, result: Future[str]) -> None:
         try:
             consumers.load(name)
         except consumers.ConsumerUnavailable as error:
-            said.set_result(str(error))
+            result.set_result(str(error))
         except BaseException as error:  # noqa: BLE001 - foreign code
-            said.set_result(f"cannot be loaded: {consumers.describe(error)}")
+            result.set_result(f"cannot be loaded: {consumers.describe(error)}")
         else:
-            said.set_result("")
+            result.set_result("")
 
     loads: dict[str, Future[str]] = {name: Future() for name in names}
-    for name, said in loads.items():
-        threading.Thread(target=load, args=(name, said), name=f"import consumer {name}", daemon=True).start()
+    for name, result in loads.items():
+        threading.Thread(target=load, args=(name, result), name=f"import consumer {name}", daemon=True).start()
     wait(loads.values(), IMPORT_DEADLINE)
     late = f"its import did not end within {IMPORT_DEADLINE:g} s"
-    return {name: said.result() if said.done() else late for name, said in loads.items()}
+    return {name: result.result() if result.done() else late for name, result in loads.items()}
 
 
 # --- places ------------------------------------------------------------------------------------------

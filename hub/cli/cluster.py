@@ -53,7 +53,7 @@ _remote_options = (
     click.option(
         "--from-kubeconfig", metavar="FILE", type=click.Path(), help="An administrator's access to the remote cluster."
     ),
-    click.option("--context", metavar="CONTEXT", help="Context in that file. [default: its current context]"),
+    click.option("--context", metavar="CONTEXT", help="Context in --from-kubeconfig. [default: its current context]"),
     click.option(
         "--namespace",
         metavar="NAMESPACE",
@@ -184,7 +184,7 @@ def remove(ctx: click.Context, /, name: str, **given: Any) -> int:
     The remote cluster need not be reachable: the command lists what is left in it and how to remove it. A running hub
     removes the cluster's slices once the entry has been gone for the hub's --removal-grace.
 
-    Exit codes: 0 ok, 3 error: something is left.
+    Exit codes: 0 ok, 3 error: something was not removed.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     from hub.errors import HubError

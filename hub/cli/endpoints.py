@@ -20,7 +20,7 @@ from hub.cli.options import Given, Settings, hub_access, output, verbose
     "hub cluster]",
 )
 @hub_access
-@click.option("--watch", is_flag=True, help="Then print changes as they happen, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Also print changes as they happen, until Ctrl-C.")
 @click.option("--gather", is_flag=True, help="One view for each port of a Service, with all addresses.")
 @click.option(
     "--compat",
@@ -50,7 +50,6 @@ def endpoints(
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     options = Given(**given).options(registry or "")
-    from hub.cli.looking import Look
-    from hub.cli.looking import endpoints as look
+    from hub.cli.print_views import ViewOutput, print_endpoints
 
-    return asyncio.run(look(options, Look(watch, gather, compat is not None, output == "json")))
+    return asyncio.run(print_endpoints(options, ViewOutput(watch, gather, compat is not None, output == "json")))

@@ -27,7 +27,7 @@ class Exit(IntEnum):
     BROKEN_PIPE = 141
 
 
-def leave_within(seconds: float, code: int) -> None:
+def exit_within(seconds: float, code: int) -> None:
     """End this process after ``seconds`` even if threads still run; has no effect on a process that ends earlier."""
     timer = threading.Timer(seconds, os._exit, (code,))
     timer.daemon = True

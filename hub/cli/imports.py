@@ -88,7 +88,7 @@ def inventory_script(files: Sequence[TextIO]) -> None:
     type=service,
     default="default/kubernetes",
     show_default=True,
-    help="The Service that it copies (--default-endpoint-namespace and -name).",
+    help="The Service that --managed-endpoint copies (--default-endpoint-namespace and -name).",
 )
 @verbose
 def endpoint_copier(

@@ -9,7 +9,7 @@ BASE: Final = 100
 """The interpreter, logs, probes, the hub cluster's connections, up to 16 writes in flight."""
 PER_CLUSTER: Final = 4
 """A watch, a list at the same time, a read of the kubeconfig, a provider's connection."""
-ENOUGH: Final = 1 << 16
+HIGHEST_LIMIT: Final = 1 << 16
 """The highest limit set: programs that a kubeconfig runs inherit it, and some close every possible file number."""
 
 
@@ -21,7 +21,7 @@ def needed(clusters: int) -> int:
 def available() -> int:
     """Open files that ``hub run`` may have on this machine: it raises the soft limit up to the hard limit."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    return HIGHEST_LIMIT if hard == resource.RLIM_INFINITY else min(hard, HIGHEST_LIMIT)
 
 
 def raise_limit() -> None:

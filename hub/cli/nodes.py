@@ -10,7 +10,7 @@ import click
 from hub.cli import logs
 from hub.cli.options import Given, Settings, hub_access, output, verbose
 from hub.cli.render import Output
-from hub.cli.server import chosen, registry_or_server
+from hub.cli.server import registry_or_server, server_or_registry
 
 
 @click.command(short_help="Show which nodes are published, and why not.")
@@ -30,10 +30,10 @@ def nodes(ctx: click.Context, /, cluster: str | None, registry: str | None, outp
     Exit codes: 0 ok, 2 a source is unknown (the output is incomplete), 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    asked = chosen(given, registry)
-    from hub.cli.sources import nodes as look
-    from hub.cli.sources import nodes_of
+    asked = server_or_registry(given, registry)
+    from hub.cli.print_nodes import nodes_from_clusters, nodes_from_server
 
     if isinstance(asked, str):
-        return asyncio.run(look(Given(**given).options(asked, dry_run=True, leader_elect=False), cluster, output))
-    return asyncio.run(nodes_of(asked, cluster, output))
+        options = Given(**given).options(asked, dry_run=True, leader_elect=False)
+        return asyncio.run(nodes_from_clusters(options, cluster, output))
+    return asyncio.run(nodes_from_server(asked, cluster, output))

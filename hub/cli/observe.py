@@ -16,7 +16,7 @@ from hub.report.facts import known_targets, unknown_sources
 from hub.report.held import approving_flags
 
 
-async def plan(options: Options, names: Iterable[str], output: Output) -> int:
+async def plan_from_clusters(options: Options, names: Iterable[str], output: Output) -> int:
     """Print the plan of all targets or the named ones.
 
     Raises:
@@ -24,7 +24,7 @@ async def plan(options: Options, names: Iterable[str], output: Output) -> int:
     """
     async with assemble(options) as hub, observing(hub):
         warn_of_problems(hub)
-        keys = chosen(hub, names)
+        keys = chosen_targets(hub, names)
         results = [hub.reconciler.decide(key) for key in keys]
         changes = print_plan(results, output, approving_flags(hub), hub.reconciler.withheld())
         unknown = unknown_sources(hub, results, keys)
@@ -39,7 +39,7 @@ def warn_of_problems(hub: Hub) -> None:
         warn(str(problem))
 
 
-def chosen(hub: Hub, names: Iterable[str] = ()) -> list[TargetKey]:
+def chosen_targets(hub: Hub, names: Iterable[str] = ()) -> list[TargetKey]:
     """The named targets; all of them if none is named.
 
     Raises:
@@ -49,12 +49,12 @@ def chosen(hub: Hub, names: Iterable[str] = ()) -> list[TargetKey]:
     wanted = [TargetKey(*name.split("/", 1)) for name in names]
     for key in wanted:
         if key not in known:
-            hint = meant(str(key), map(str, known))
+            hint = did_you_mean(str(key), map(str, known))
             raise UsageError(f"Service {key} is not in the registry and has no slices{hint}")
     return sorted(wanted or known)
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint with the closest known name, to append to a message."""
     words: Collection[str] = sorted(known)
     close = difflib.get_close_matches(word, words, n=1)

@@ -55,7 +55,8 @@ async def once(options: Options) -> int:
         else:
             done = ", ".join(f"{number} {kind}d" for kind, number in hub.writer.writes.items())
             click.echo(f"{count(len(passes), 'service')}; slices: {done}")
-            for line in (*_undecided(passes), *_delayed_deletions(passes), *(f"Unknown: {source}" for source in unknown), *failed):
+            warnings = (*_undecided(passes), *_delayed_deletions(passes))
+            for line in (*warnings, *(f"Unknown: {source}" for source in unknown), *failed):
                 click.echo(one_line(line), err=True)
     if failed:
         return Exit.ERROR

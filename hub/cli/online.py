@@ -74,7 +74,7 @@ async def check_online(options: Options) -> bool:
     if withheld is not None:
         warn(f"{REGISTRY_HELD}: {withheld.message}")
     failed = sum(bool(row.problem) for row in (*clusters, *services))
-    click.echo(f"\nonline: {failed or 'nothing'} of {len(clusters) + len(services)} failed")
+    click.echo(f"\nonline: {failed} of {len(clusters) + len(services)} failed")
     return not failed
 
 

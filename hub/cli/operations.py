@@ -12,7 +12,7 @@ from typing import Final
 import click
 import msgspec
 
-from hub.cli.observe import meant
+from hub.cli.observe import did_you_mean
 from hub.cli.render import count, table, warn
 from hub.decide.record import decode
 from hub.errors import ApiError, ClusterUnreachable, Conflict, HubError, NotFound
@@ -99,7 +99,7 @@ async def _warn_of_another(client: Client, owner: str, target: str, name: str) -
     if not found:
         warn(f"{target} has no slices of owner {owner}")
     elif name not in withheld:
-        hint = meant(name, withheld) or (f"; withheld: {', '.join(sorted(withheld))}" if withheld else "")
+        hint = did_you_mean(name, withheld) or (f"; withheld: {', '.join(sorted(withheld))}" if withheld else "")
         warn(f"no hub has noted that it withholds {name} of {target}{hint}")
 
 

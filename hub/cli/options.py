@@ -155,14 +155,14 @@ def verbose(function: F) -> F:
         expose_value=False,
         is_eager=True,
         callback=_count_verbose,
-        help="Say more on stderr; show the traceback of a defect.",
+        help="Log more on stderr; show the traceback of a defect.",
     )(function)
 
 
 def output(*choices: str) -> Callable[[F], F]:
     """Make a decorator that adds the option ``-o`` with these choices; the first one is the default."""
     return click.option(
-        "-o", "--output", type=click.Choice(choices), default=choices[0], show_default=True, help="How to print."
+        "-o", "--output", type=click.Choice(choices), default=choices[0], show_default=True, help="Output format."
     )
 
 

@@ -29,6 +29,6 @@ def plan(ctx: click.Context, /, services: tuple[str, ...], registry: str, output
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     options = Given(**given).options(registry, dry_run=True, leader_elect=False, removal_grace=0.0)
-    from hub.cli.observe import plan as observe
+    from hub.cli.observe import plan_from_clusters
 
-    return asyncio.run(observe(options, services, output))
+    return asyncio.run(plan_from_clusters(options, services, output))

@@ -18,7 +18,7 @@ import click
 from hub.cli import logs
 from hub.cli.election import Election, leader_election
 from hub.cli.environment import Environment, environment
-from hub.cli.exits import Exit, leave_within
+from hub.cli.exits import Exit, exit_within
 from hub.cli.limits import raise_limit
 from hub.cli.listen import listen_of, listener
 from hub.cli.options import DEFAULT_OWNER, BindAddress, Given, Settings, bind_address, duration, hub_access, service
@@ -146,7 +146,7 @@ def run(
     dry_run = dry_run or found.dry_run
     election = Election.of(given)
     election.check(once=once)
-    wanted = partial(
+    make_options = partial(
         Given(**given).options,
         found.registry,
         content=found.content,
@@ -166,13 +166,13 @@ def run(
     if once:
         from hub.cli.once import once as single_pass
 
-        return _in_loop(single_pass(wanted()))
-    return _in_loop(serve(found, wanted, health_probe_bind_address, metrics_bind_address, listen))
+        return _in_loop(single_pass(make_options()))
+    return _in_loop(serve(found, make_options, health_probe_bind_address, metrics_bind_address, listen))
 
 
 async def serve(
     found: Environment,
-    wanted: Callable[[], Options],
+    make_options: Callable[[], Options],
     probes: BindAddress | None,
     metrics: BindAddress | None = None,
     listen: Listen | None = None,
@@ -181,7 +181,7 @@ async def serve(
 
     Args:
         found: the registry.
-        wanted: makes the hub's options; imports most of the hub.
+        make_options: makes the hub's options; imports most of the hub.
         probes: where /healthz and /readyz answer.
         metrics: a separate address for /metrics.
         listen: where the status page answers.
@@ -210,7 +210,7 @@ async def serve(
 
         async with (
             trimming(),
-            assemble(wanted(), check=check) as hub,
+            assemble(make_options(), check=check) as hub,
             serving(probes, hub),
             serving_metrics(metrics, Metrics(hub)),
             listening(listen or Listen(None), hub),
@@ -240,7 +240,7 @@ def _on_signals(stop: Callable[[], None]) -> None:
         if seen:
             os._exit(128 + number)
         seen.append(number)
-        leave_within(STOP_WITHIN, Exit.OK)
+        exit_within(STOP_WITHIN, Exit.OK)
         stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -53,7 +53,7 @@ def server_url(text: str) -> str:
 
 
 def registry_or_server(function: F) -> F:
-    """Add the options ``--registry`` and ``--server``; :func:`chosen` reads their values."""
+    """Add the options ``--registry`` and ``--server``; :func:`server_or_registry` reads their values."""
     options = (
         click.option("--registry", metavar="FILE", type=click.Path(), help="The registry: clusters.yaml."),
         click.option(
@@ -80,7 +80,7 @@ def registry_or_server(function: F) -> F:
     return function
 
 
-def chosen(given: dict[str, Any], registry: str | None) -> Server | str:
+def server_or_registry(given: dict[str, Any], registry: str | None) -> Server | str:
     """The server to ask, taken out of ``given``, or the path of the registry to read.
 
     Raises:

@@ -10,7 +10,7 @@ import click
 from hub.cli import logs
 from hub.cli.options import Given, Settings, hub_access, output, verbose
 from hub.cli.render import Output
-from hub.cli.server import chosen, registry_or_server
+from hub.cli.server import registry_or_server, server_or_registry
 
 
 @click.command(short_help="Show the state of every cluster and Service.")
@@ -30,10 +30,10 @@ def status(ctx: click.Context, /, registry: str | None, output: Output, **given:
     3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    asked = chosen(given, registry)
-    from hub.cli.standing import status as look
-    from hub.cli.standing import status_of
+    asked = server_or_registry(given, registry)
+    from hub.cli.print_status import status_from_clusters, status_from_server
 
     if isinstance(asked, str):
-        return asyncio.run(look(Given(**given).options(asked, dry_run=True, leader_elect=False), output))
-    return asyncio.run(status_of(asked, output))
+        options = Given(**given).options(asked, dry_run=True, leader_elect=False)
+        return asyncio.run(status_from_clusters(options, output))
+    return asyncio.run(status_from_server(asked, output))

@@ -10,7 +10,7 @@ import click
 from hub.cli import logs
 from hub.cli.options import Given, Settings, hub_access, output, verbose
 from hub.cli.render import Output
-from hub.cli.server import chosen, registry_or_server
+from hub.cli.server import registry_or_server, server_or_registry
 
 
 @click.command(short_help="Show the decisions behind an address, a node or a Service.")
@@ -30,10 +30,10 @@ def why(ctx: click.Context, /, subject: str, registry: str | None, output: Outpu
     Exit codes: 0 ok, 1 not found, 2 a source is unknown (the output is incomplete), 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    asked = chosen(given, registry)
-    from hub.cli.reasons import why as look
-    from hub.cli.reasons import why_of
+    asked = server_or_registry(given, registry)
+    from hub.cli.print_why import why_from_clusters, why_from_server
 
     if isinstance(asked, str):
-        return asyncio.run(look(Given(**given).options(asked, dry_run=True, leader_elect=False), subject, output))
-    return asyncio.run(why_of(asked, subject, output))
+        options = Given(**given).options(asked, dry_run=True, leader_elect=False)
+        return asyncio.run(why_from_clusters(options, subject, output))
+    return asyncio.run(why_from_server(asked, subject, output))

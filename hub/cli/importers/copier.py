@@ -77,7 +77,7 @@ def build(found: Iterable[Service], managed: TargetKey, source: TargetKey) -> Do
         tree["services"] = [entry]
     if asking:
         rules = [rule for service in asking if (rule := _rule(service)) is not None]
-        notes = [_ALLOW, *(f"{service.key}: {problem}" for service in asking for problem in _odd(service))]
+        notes = [_ALLOW, *(f"{service.key}: {problem}" for service in asking for problem in _remarks(service))]
         tree["annotations"] = Noted({"enabled": True, "allow": rules}, "\n".join(notes))
     return render(tree, _HEADING)
 
@@ -85,23 +85,23 @@ def build(found: Iterable[Service], managed: TargetKey, source: TargetKey) -> Do
 def _rule(service: Service) -> dict[str, Any] | None:
     """The rule for the copy that a Service asks for; None if it names no valid source."""
     name = service.annotations.get(NAME)
-    if not name or _patterned(service):
+    if not name or _has_wildcard(service):
         return None
     namespace = service.annotations.get(NAMESPACE) or service.namespace
     return {"from": Noted(f"{namespace}/{name}", "", NAME), "to": [str(service.key)]}
 
 
-def _patterned(service: Service) -> bool:
+def _has_wildcard(service: Service) -> bool:
     """Whether its annotations contain ``*``, so that a rule made of them would allow many sources."""
     return any("*" in service.annotations.get(key, "") for key in (NAME, NAMESPACE))
 
 
-def _odd(service: Service) -> Sequence[str]:
+def _remarks(service: Service) -> Sequence[str]:
     """Remarks on annotations that have another effect here than in endpoint-copier, or none."""
     found = []
     if not service.annotations.get(NAME):
         found.append(f"{NAME} is missing, so nothing is copied; endpoint-copier copied nothing either.")
-    elif _patterned(service):
+    elif _has_wildcard(service):
         found.append(
             "its annotations contain a *. No Service has such a name, so nothing was copied, and nothing is allowed."
         )

@@ -56,7 +56,7 @@ class Document:
 
     def error(self, problems: Sequence[Problem]) -> UsageError:
         """The loader's problems in the user's terms: with the name of a variable instead of a line."""
-        lines = dict.fromkeys(f"{self._origin(problem.path)}: {_said(problem)}" for problem in problems)
+        lines = dict.fromkeys(f"{self._origin(problem.path)}: {_problem_text(problem)}" for problem in problems)
         return UsageError("; ".join(lines))
 
     def _origin(self, path: str) -> str:
@@ -65,7 +65,7 @@ class Document:
         return self.origins.get(path, "environment")
 
 
-def _said(problem: Problem) -> str:
+def _problem_text(problem: Problem) -> str:
     return f"{problem.message} ({problem.hint})" if problem.hint else problem.message
 
 

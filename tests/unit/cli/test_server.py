@@ -10,10 +10,10 @@ import click
 import pytest
 from hub_testkit.simulator.identity import AUTHORITY
 
-from hub.cli.reasons import why_of
-from hub.cli.server import Server, chosen, fetch, server_url
-from hub.cli.sources import nodes_of, show
-from hub.cli.standing import status_of, text
+from hub.cli.print_nodes import nodes_from_server, show
+from hub.cli.print_status import status_from_server, text
+from hub.cli.print_why import why_from_server
+from hub.cli.server import Server, fetch, server_or_registry, server_url
 from hub.errors import HubError, UsageError
 from hub.report.server import Listen
 from hub.report.values import Cluster, ClusterDetail, Noted, Service, ServiceDetail, SourceDetail, Status
@@ -23,11 +23,11 @@ from tests.unit.report.conftest import Where, watching
 async def test_status_of_a_running_hub_equals_its_api(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The status of a running hub is printed as a table or as the API's own document."""
     async with watching(tmp_path) as watched:
-        assert await status_of(Server(watched.url), "table") == 0
+        assert await status_from_server(Server(watched.url), "table") == 0
         lines = click.unstyle(capsys.readouterr().out).splitlines()
         assert lines[0] == f"{watched.hub.elector.identity}: leader"
         assert "edge/payments   followed   3/3     eu 3/3" in lines
-        assert await status_of(Server(watched.url), "json") == 0
+        assert await status_from_server(Server(watched.url), "json") == 0
         assert json.loads(capsys.readouterr().out) == await watched.json("/api/v1/status")
 
 
@@ -35,11 +35,11 @@ async def test_nodes_of_a_running_hub_have_their_verdicts(tmp_path: Path, capsys
     """``hub nodes`` shows all clusters or one with verdicts, and refuses an unknown name."""
     async with watching(tmp_path) as watched:
         server = Server(watched.url)
-        assert await nodes_of(server, None, "table") == 0
+        assert await nodes_from_server(server, None, "table") == 0
         lines = click.unstyle(capsys.readouterr().out).splitlines()
         assert lines[0] == "eu through node-addresses for edge/payments: 3 nodes, 3 published"
         assert lines[2].split() == ["n1", "yes", "10.0.0.1", "10.0.0.1", "not", "probed"]
-        assert await nodes_of(server, "eu", "json") == 0
+        assert await nodes_from_server(server, "eu", "json") == 0
         found = json.loads(capsys.readouterr().out)
         assert found["kind"] == "Nodes"
         assert found["sources"][0]["nodes"][0]["resolution"] == {
@@ -49,7 +49,7 @@ async def test_nodes_of_a_running_hub_have_their_verdicts(tmp_path: Path, capsys
         }
         for name in ("nosuch", "../status", "local/../eu"):
             with pytest.raises(UsageError):
-                await nodes_of(server, name, "table")
+                await nodes_from_server(server, name, "table")
 
 
 def test_cluster_followed_by_other_replicas_is_not_unknown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,14 +88,14 @@ async def test_why_explains_a_running_hub(
 ) -> None:
     """An address, a node and a Service are explained; the closest name is suggested for an unknown one."""
     async with watching(tmp_path) as watched:
-        assert await why_of(Server(watched.url), subject, "table") == code
+        assert await why_from_server(Server(watched.url), subject, "table") == code
         printed = capsys.readouterr()
         assert said in printed.out + printed.err
-        assert await why_of(Server(watched.url), subject, "json") == code
+        assert await why_from_server(Server(watched.url), subject, "json") == code
         found = json.loads(capsys.readouterr().out)
         assert (found["kind"], found["subject"], found["is"], found["known"]) == ("Why", subject, kind, code == 0)
         with pytest.raises(UsageError, match="is neither an address"):
-            await why_of(Server(watched.url), "../../etc/passwd", "table")
+            await why_from_server(Server(watched.url), "../../etc/passwd", "table")
 
 
 async def test_missing_server_or_service_is_reported(tmp_path: Path) -> None:
@@ -132,12 +132,12 @@ def test_a_server_is_a_plain_url(text: str) -> None:
 def test_a_server_and_a_registry_exclude_each_other() -> None:
     """Exactly one of --server and --registry is needed."""
     given = {"server": "http://h", "server_token_file": None, "server_ca_file": None}
-    assert chosen(dict(given), None) == Server("http://h")
-    assert chosen({**given, "server": None}, "clusters.yaml") == "clusters.yaml"
+    assert server_or_registry(dict(given), None) == Server("http://h")
+    assert server_or_registry({**given, "server": None}, "clusters.yaml") == "clusters.yaml"
     with pytest.raises(click.UsageError, match="cannot be combined"):
-        chosen(dict(given), "clusters.yaml")
+        server_or_registry(dict(given), "clusters.yaml")
     with pytest.raises(click.UsageError, match="Missing option"):
-        chosen({**given, "server": None}, None)
+        server_or_registry({**given, "server": None}, None)
 
 
 async def test_invalid_files_are_refused_with_their_flag(tmp_path: Path) -> None:

@@ -2,15 +2,15 @@
 "use strict";
 
 const byId = (id) => document.getElementById(id);
-const say = (text) => { const live = byId("live"); if (live.textContent !== text) live.textContent = text; };
+const setLive = (text) => { const live = byId("live"); if (live.textContent !== text) live.textContent = text; };
 const now = () => new Date().toISOString().slice(11, 19) + " UTC";
 let reloading = false;
-let again = false;
-let later = 0;
-let lost = "";  // shown while the connection is lost
+let reloadAgain = false;
+let secondReload = 0;
+let lostText = "";  // shown while the connection is lost
 let gone = "";  // shown when the page's Service or cluster was deleted
 
-const tell = () => say(lost || gone || `live, as of ${now()}`);
+const showState = () => setLive(lostText || gone || `live, as of ${now()}`);
 
 function parsed(html) {
   const template = document.createElement("template");
@@ -18,7 +18,7 @@ function parsed(html) {
   return template.content.firstElementChild;
 }
 
-function put(id, html) {
+function putRow(id, html) {
   const fresh = parsed(html);
   const old = byId(id);
   fresh.classList.add("changed");
@@ -37,12 +37,12 @@ function put(id, html) {
 
 // Loads the page again and replaces the shown one; opened details stay open.
 async function reload() {
-  if (reloading) { again = true; return; }
+  if (reloading) { reloadAgain = true; return; }
   reloading = true;
   try {
     const answer = await fetch(location.href, { cache: "no-cache" });
-    if (answer.status === 404) { gone = gone || `deleted, showing the state of ${now()}`; tell(); return; }
-    if (!answer.ok) { say(`cannot be loaded (${answer.status}), as of ${now()}`); return; }
+    if (answer.status === 404) { gone = gone || `deleted, showing the state of ${now()}`; showState(); return; }
+    if (!answer.ok) { setLive(`cannot be loaded (${answer.status}), as of ${now()}`); return; }
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const open = [...document.querySelectorAll("details[open]")].map((details) => details.id);
     const kept = ["filter", "worse"].map((id) => byId(id));
@@ -51,12 +51,12 @@ async function reload() {
     kept.forEach((old) => { const fresh = old && byId(old.id); if (fresh) { fresh.value = old.value; fresh.checked = old.checked; } });
     filter();
     gone = "";
-    tell();
+    showState();
   } catch {
-    say(`server not reached, as of ${now()}`);
+    setLive(`server not reached, as of ${now()}`);
   } finally {
     reloading = false;
-    if (again) { again = false; setTimeout(reload, 1000); }
+    if (reloadAgain) { reloadAgain = false; setTimeout(reload, 1000); }
   }
 }
 
@@ -87,32 +87,32 @@ function concerns({ touched, clusters, gone }) {
 function connect() {
   const events = new EventSource("/events");
   events.addEventListener("hello", (event) => {
-    lost = "";
+    lostText = "";
     if (JSON.parse(event.data).version !== byId("main").dataset.version) reload();
-    else tell();
+    else showState();
   });
   events.addEventListener("change", (event) => changed(JSON.parse(event.data)));
   // A random delay, so that open pages do not all reload at once.
   events.addEventListener("reload", () => setTimeout(reload, 500 + Math.random() * 3000));
   events.onerror = () => {
-    lost = lost || `connection lost, showing the state of ${now()}`;
-    tell();
+    lostText = lostText || `connection lost, showing the state of ${now()}`;
+    showState();
     if (events.readyState === EventSource.CLOSED) setTimeout(connect, 15000 + Math.random() * 15000);
   };
 }
 
 function changed(change) {
-  for (const [id, html] of Object.entries(change.html)) put(id, html);
+  for (const [id, html] of Object.entries(change.html)) putRow(id, html);
   for (const id of change.gone) { const row = byId(id); if (row) row.remove(); }
   byId("main").dataset.version = change.version;
   filter();
   if (concerns(change)) {
     reload();
     // The answer may be a second old, so reload once more after that second.
-    clearTimeout(later);
-    later = setTimeout(reload, 1500);
+    clearTimeout(secondReload);
+    secondReload = setTimeout(reload, 1500);
   }
-  tell();
+  showState();
 }
 
 connect();

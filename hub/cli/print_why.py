@@ -11,7 +11,7 @@ import msgspec
 from hub.app.hub import Options, assemble
 from hub.app.oneshot import observing
 from hub.cli.exits import Exit
-from hub.cli.observe import chosen, warn_of_problems
+from hub.cli.observe import chosen_targets, warn_of_problems
 from hub.cli.render import Output, document, table, warn
 from hub.cli.server import Server, fetch
 from hub.errors import UsageError
@@ -21,7 +21,7 @@ from hub.report.values import Why
 HEADERS: Final = ("STAGE", "WHERE", "OUTCOME", "WHY")
 
 
-async def why(options: Options, subject: str, output: Output) -> int:
+async def why_from_clusters(options: Options, subject: str, output: Output) -> int:
     """Print the chain of decisions behind ``subject``.
 
     Raises:
@@ -29,11 +29,11 @@ async def why(options: Options, subject: str, output: Output) -> int:
     """
     async with assemble(options) as hub, observing(hub):
         warn_of_problems(hub)
-        found = prepare_why(hub, subject, [hub.reconciler.decide(key) for key in chosen(hub)])()
+        found = prepare_why(hub, subject, [hub.reconciler.decide(key) for key in chosen_targets(hub)])()
     return show(found, output)
 
 
-async def why_of(server: Server, subject: str, output: Output) -> int:
+async def why_from_server(server: Server, subject: str, output: Output) -> int:
     """Print the decisions of a running hub about ``subject``.
 
     Raises:

@@ -11,7 +11,7 @@ import msgspec
 from hub.app.hub import Hub, Options, assemble
 from hub.app.oneshot import observing
 from hub.cli.exits import Exit
-from hub.cli.observe import meant, warn_of_problems
+from hub.cli.observe import did_you_mean, warn_of_problems
 from hub.cli.render import Output, count, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.errors import UsageError
@@ -22,7 +22,7 @@ from hub.report.values import ClusterDetail, NodeState, SourceDetail, Status
 HEADERS: Final = ("NODE", "ELIGIBLE", "RESOLUTION", "ADDRESS", "VERDICT")
 
 
-async def nodes(options: Options, cluster: str | None, output: Output) -> int:
+async def nodes_from_clusters(options: Options, cluster: str | None, output: Output) -> int:
     """Print the nodes of all clusters or of one.
 
     Raises:
@@ -37,7 +37,7 @@ async def nodes(options: Options, cluster: str | None, output: Output) -> int:
     return show(found, output)
 
 
-async def nodes_of(server: Server, cluster: str | None, output: Output) -> int:
+async def nodes_from_server(server: Server, cluster: str | None, output: Output) -> int:
     """Print what a running hub knows about the nodes of all clusters or of one.
 
     Raises:
@@ -71,7 +71,7 @@ def _without_unused_sources(found: ClusterDetail) -> ClusterDetail:
 def _check(hub: Hub, cluster: str | None) -> None:
     known = {*hub.registry.clusters, *hub.registry.broken_clusters}
     if cluster is not None and cluster not in known:
-        raise UsageError(f"cluster {cluster} is not in the registry{meant(cluster, known)}")
+        raise UsageError(f"cluster {cluster} is not in the registry{did_you_mean(cluster, known)}")
 
 
 def show(found: Sequence[ClusterDetail], output: Output, *, shared: bool = False) -> int:

@@ -11,7 +11,7 @@ import msgspec
 from hub.app.hub import Options, assemble
 from hub.app.oneshot import observing
 from hub.cli.exits import Exit
-from hub.cli.observe import chosen, warn_of_problems
+from hub.cli.observe import chosen_targets, warn_of_problems
 from hub.cli.render import Output, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.cli.withheld import lines, registry_lines
@@ -23,7 +23,7 @@ CLUSTERS: Final = ("CLUSTER", "MODE", "STATE", "SINCE", "NODES", "ERROR")
 SERVICES: Final = ("SERVICE", "STATUS", "READY", "SOURCES")
 
 
-async def status(options: Options, output: Output) -> int:
+async def status_from_clusters(options: Options, output: Output) -> int:
     """Print the state of clusters and Services.
 
     Raises:
@@ -31,12 +31,12 @@ async def status(options: Options, output: Output) -> int:
     """
     async with assemble(options) as hub, observing(hub):
         warn_of_problems(hub)
-        results = [result for key in chosen(hub) if (result := hub.reconciler.decide(key)).status != "gone"]
+        results = [result for key in chosen_targets(hub) if (result := hub.reconciler.decide(key)).status != "gone"]
         found = observed(hub, results)
     return show(found, output)
 
 
-async def status_of(server: Server, output: Output) -> int:
+async def status_from_server(server: Server, output: Output) -> int:
     """Print the status of a running hub.
 
     Raises:

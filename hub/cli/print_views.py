@@ -33,7 +33,7 @@ HEADERS: Final = ("CLUSTER", "NAMESPACE", "SERVICE", "TYPE", "PROTOCOL", "PORT",
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ViewOutput:
     """How to show the views.
 
     Attributes:
@@ -49,7 +49,7 @@ class Look:
     json: bool
 
 
-async def endpoints(options: Options, look: Look) -> int:
+async def print_endpoints(options: Options, how: ViewOutput) -> int:
     """Print the views.
 
     Raises:
@@ -58,13 +58,13 @@ async def endpoints(options: Options, look: Look) -> int:
     registry = await asyncio.to_thread(_registry, options.registry) if options.registry else None
     async with _following(options, registry) as views:
         await views.settled(options.settle)
-        channel = views.channel(Shape(look.gather, look.compat))
-        if look.watch:
+        channel = views.channel(Shape(how.gather, how.compat))
+        if how.watch:
             for name in views.unknown:
                 warn(f"cluster {name}: {views.feeds[name].error}")
-            await _follow(channel, look)
+            await _follow(channel, how)
             raise HubError("the output was read too slowly, and changes were lost; start again")
-        if look.json:
+        if how.json:
             items = [msgspec.Raw(view) for view in channel.objects()]
             click.echo(msgspec.json.encode({"apiVersion": API_VERSION, "kind": "EndpointViewList", "items": items}))
         else:
@@ -75,10 +75,10 @@ async def endpoints(options: Options, look: Look) -> int:
         return Exit.UNKNOWN if failed else Exit.OK
 
 
-async def _follow(channel: Channel, look: Look) -> None:
+async def _follow(channel: Channel, how: ViewOutput) -> None:
     """Print the stream until interrupted."""
     async for piece in Subscription(channel, "ndjson", None).pieces():
-        if look.json:
+        if how.json:
             click.echo(piece, nl=False)
             continue
         for line in piece.splitlines():

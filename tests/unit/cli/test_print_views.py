@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hub.cli.looking import event_line
+from hub.cli.print_views import event_line
 
 
 def test_a_line_of_the_stream_does_not_steer_the_terminal() -> None:

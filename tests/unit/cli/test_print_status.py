@@ -11,10 +11,10 @@ import pytest
 
 from hub.app.hub import Options
 from hub.cli.changes import print_plan, service_change
-from hub.cli.observe import plan
-from hub.cli.reasons import why
+from hub.cli.observe import plan_from_clusters
+from hub.cli.print_status import show, status_from_clusters, status_from_server, text
+from hub.cli.print_why import why_from_clusters
 from hub.cli.server import Server
-from hub.cli.standing import show, status, status_of, text
 from hub.cli.withheld import lines
 from hub.decide.decision import Decision
 from hub.decide.endpoints import GroupKey
@@ -209,10 +209,11 @@ async def test_unknown_clusters_of_other_services_are_ignored(tmp_path: Path) ->
         (tmp_path / "more.yaml").write_text(json.dumps(data))
         options = Options(str(tmp_path / "more.yaml"), str(tmp_path / "hub"), dry_run=True, leader_elect=False)
 
-        assert await plan(options, ["edge/payments"], "table") == 0
-        assert await why(options, "edge/payments", "table") == 0
-        assert [await plan(options, [name], "table") for name in ("edge/other", "edge/broken")] == [2, 2]
-        assert [await why(options, name, "table") for name in ("edge/other", "edge/broken", "n1")] == [2, 2, 2]
+        assert await plan_from_clusters(options, ["edge/payments"], "table") == 0
+        assert await why_from_clusters(options, "edge/payments", "table") == 0
+        assert [await plan_from_clusters(options, [name], "table") for name in ("edge/other", "edge/broken")] == [2, 2]
+        for name in ("edge/other", "edge/broken", "n1"):
+            assert await why_from_clusters(options, name, "table") == 2
 
 
 async def test_status_is_incomplete_with_a_broken_entry(tmp_path: Path) -> None:
@@ -223,6 +224,6 @@ async def test_status_is_incomplete_with_a_broken_entry(tmp_path: Path) -> None:
         (tmp_path / "more.yaml").write_text(json.dumps(data))
         options = Options(str(tmp_path / "more.yaml"), str(tmp_path / "hub"), dry_run=True, leader_elect=False)
 
-        assert await status(options, "table") == 2
+        assert await status_from_clusters(options, "table") == 2
         watched.hub.problems = load(tmp_path / "more.yaml").problems
-        assert await status_of(Server(watched.url), "table") == 2
+        assert await status_from_server(Server(watched.url), "table") == 2
