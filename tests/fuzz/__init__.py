@@ -1,1 +1,1 @@
-"""Fuzzing of everything the hub reads: ``python -m tests.fuzz`` or ``make fuzz``; docs/bad-input.md has the figures."""
+"""Fuzzing of all input of the hub: ``python -m tests.fuzz`` or ``make fuzz``; docs/bad-input.md has the results."""

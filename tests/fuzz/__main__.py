@@ -1,8 +1,8 @@
 """Fuzzing from the command line: ``python -m tests.fuzz [TARGET|all [TIMES]]``.
 
-Each target runs in a process of its own, with its own limits, and prints what was tried as a line of JSON; an input
-that breaks a promise ends it, and the line has the smallest such input that was found. ``TIMES`` multiplies the number
-of examples. They are the same in every run.
+Each target runs in its own process with its own limits, and prints its results as a line of JSON. A target ends with
+the first input that violates a check; its line then has the smallest such input that was found. ``TIMES`` multiplies
+the number of examples. The examples are the same in every run.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tests.fuzz.servers import LOOP
 from tests.fuzz.targets import TARGETS
 
 SHOWN = 4_000
-"""Characters of the input that is shown."""
+"""Characters of a failing input that are printed."""
 
 
 def run(name: str, times: int = 1) -> dict[str, Any]:
-    """Fuzz one target; the figures.
+    """Fuzz one target and return its results.
 
     Raises:
-        BaseException: what an input led to that it must not.
+        BaseException: an input violated a check.
     """
     target = TARGETS[name]
     watch, outcomes = Stopwatch(), Counter[str]()
 
-    # Shrinking may take as long as it likes: there is something to be seen then.
+    # Shrinking has no time limit: it runs only after a failure.
     @settings(
         max_examples=target.examples * times,
         derandomize=True,
@@ -70,13 +70,13 @@ def run(name: str, times: int = 1) -> dict[str, Any]:
     }
 
 
-def separately(name: str, times: int) -> bool:
-    """Run one target in a child that shares the imports and nothing else; False where it failed."""
+def run_in_child(name: str, times: int) -> bool:
+    """Run one target in a forked child process, and print its results; False if it failed."""
     child = os.fork()
     if child == 0:
         try:
             figures = run(name, times)
-        except BaseException:  # noqa: BLE001 - whatever it is, the parent is told
+        except BaseException:  # noqa: BLE001 - whatever it is, the parent reports it
             figures = {"target": name, "failed": traceback.format_exc()[-20_000:]}
         print(json.dumps(figures), flush=True)  # noqa: T201
         os._exit("failed" in figures)
@@ -84,12 +84,12 @@ def separately(name: str, times: int) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """The process; gives its exit code."""
+    """Run the targets; returns the exit code."""
     logging.disable()
     asyncio.set_event_loop(LOOP)
     wanted, times = arguments[0] if arguments else "all", int(arguments[1]) if len(arguments) > 1 else 1
     names = list(TARGETS) if wanted == "all" else [wanted]
-    ran = [separately(name, times) for name in names]  # all of them, whichever fails
+    ran = [run_in_child(name, times) for name in names]  # all of them, even if one fails
     return 0 if all(ran) else 1
 
 

@@ -1,10 +1,10 @@
-"""What an input may cost: one second, and 256 MiB.
+"""The limits of an input: one second of CPU time and 256 MiB of memory.
 
-Both are limits of the process, and not of a measurement afterwards: the address space may grow by 256 MiB from
-where it stands when the fuzzing begins (``MemoryError`` is then an error like any other), and a timer of CPU time
-interrupts what takes too long. CPU time, since the machine has other work; whoever sleeps instead is ended by
-whoever started this process. Where threads and sockets are part of it, the peak of the resident memory counts
-instead: each thread reserves more addresses than that.
+Both interrupt the process instead of being measured afterwards. The address space may grow by 256 MiB from the start of
+the fuzzing; beyond, there is a ``MemoryError``, which counts as any other error. A timer of CPU time interrupts a slow
+input; CPU time does not depend on other work of the machine. An input that sleeps is stopped by the parent process's
+timeout. Targets with threads and sockets are limited by their peak of resident memory instead, as each thread reserves
+more address space than that.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ MEMORY: Final = 256 << 20
 
 
 class TooSlow(BaseException):
-    """An input took longer than it may. No ``Exception``: nobody takes it for a mistake of the input."""
+    """An input took too long. Not an ``Exception``, so that no handler takes it for an error in the input."""
 
 
 def limit_memory() -> None:
-    """From here on the process may grow by so much and no more."""
+    """Limit the memory of the process to :data:`MEMORY` bytes more than it has now."""
     gc.collect()
     most = _status("VmSize") + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def reset_peak() -> int:
-    """Forget the peak of resident memory; how much there is now, in bytes."""
+    """Reset the peak of resident memory; returns the present resident memory in bytes."""
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")
     return _status("VmRSS")
 
 
 def peak() -> int:
-    """Bytes of resident memory at most, since the last reset."""
+    """The peak of resident memory in bytes since the last reset."""
     return _status("VmHWM")
 
 
 class Stopwatch:
-    """Holds every input to its second.
+    """Limits each input to one second.
 
     Attributes:
         slowest: CPU seconds of the slowest input so far.
@@ -59,10 +59,10 @@ class Stopwatch:
 
     @contextmanager
     def input(self) -> Iterator[None]:
-        """Around one input.
+        """Limit and time one input, which is processed in the block.
 
         Raises:
-            TooSlow: it takes too long; noticed at once, or where it returns from C.
+            TooSlow: it takes too long. Code in C is not interrupted, but fails when it returns.
         """
         started = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, SECONDS)

@@ -1,6 +1,6 @@
-"""Files that people write: the registry, kubeconfigs, inventories."""
+"""Targets: files that people write (the registry, kubeconfigs, inventories)."""
 
-# ruff: noqa: PT017 - one check serves both what is accepted and what is refused
+# ruff: noqa: PT017 - one check serves accepted and refused inputs
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.plugin.answers import read_snapshot
 from hub.registry.diff import diff
 from hub.registry.load import loads
-from tests.fuzz.holds import ACCEPTED, ALLOWED, CANARY, REFUSED, one_line, publishable
+from tests.fuzz.checks import ACCEPTED, ALLOWED, CANARY, REFUSED, check_message, check_publishable
 from tests.fuzz.mutate import as_json
 
 ROOT: Final = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ LOADED: Final = loads(EXAMPLE, "clusters.yaml").registry
 
 
 def as_yaml(tree: Any) -> bytes:
-    """A tree as block YAML; as JSON, which is YAML too, where it has what the dumper does not take."""
+    """Encode a tree as block YAML, or as JSON if the YAML dumper cannot encode it."""
     try:
         text: bytes = yaml.dump(tree, Dumper=yaml.CSafeDumper, encoding="utf-8")
     except (yaml.YAMLError, UnicodeError):
@@ -46,7 +46,7 @@ def as_yaml(tree: Any) -> bytes:
 
 
 def registry(content: bytes) -> str:
-    """Loads, or is refused; every problem has a place in the file, and words."""
+    """A registry loads or is refused; every problem has a position in the file and a message."""
     try:
         loaded = loads(content, "clusters.yaml")
         problems = loaded.problems
@@ -55,15 +55,15 @@ def registry(content: bytes) -> str:
     except RegistryError as error:
         problems, outcome = error.problems, REFUSED
         assert problems
-    # The end of the file has a place, too; and YAML knows more line breaks than others do.
+    # A problem may be at the end of the file, and YAML has more kinds of line breaks than splitlines().
     last = len(content.decode(errors="replace").splitlines()) + 2
     for problem in problems:
         assert problem.message
         assert problem.file == "clusters.yaml"
-        if not problem.message.startswith("is empty"):  # which is nowhere
+        if not problem.message.startswith("is empty"):  # this problem has no position
             assert 1 <= problem.line <= last, problem
             assert problem.column >= 1
-        one_line(str(problem))
+        check_message(str(problem))
     return outcome
 
 
@@ -118,15 +118,15 @@ POLICIES: Final = (
 
 
 def kubeconfig(data: bytes) -> str:
-    """Under every policy it gives an access with TLS and a credential, or a refusal that names it and no value."""
+    """Under every policy, a kubeconfig gives access by TLS with a credential, or an error without any of its values."""
     outcome = REFUSED
     for policy in POLICIES:
         try:
             access = parse_kubeconfig(data, origin="Secret hub/prod, key kubeconfig", policy=policy)
         except KubeconfigError as error:
             assert str(error).startswith("Secret hub/prod, key kubeconfig"), str(error)
-            # Names are quoted, and an edit may have made a name of the secret.
-            assert re.sub(f'"[^"]*{CANARY}[^"]*"', "", one_line(str(error))).find(CANARY) < 0
+            # Messages quote names, and an edit may have put the secret into a name.
+            assert re.sub(f'"[^"]*{CANARY}[^"]*"', "", check_message(str(error))).find(CANARY) < 0
         else:
             assert access.server.startswith("https://")
             assert access.auth is not None
@@ -148,14 +148,14 @@ RECORDS: Final = [
 
 
 def inventory(document: bytes) -> str:
-    """Every good record can be published, every other one is named; or the document is refused, and named."""
+    """Valid records can be published and others are named in a problem, or the document is refused with its name."""
     try:
         offered = snapshot("legacy.json", parse("legacy.json", document))
     except InventoryError as error:
-        assert one_line(str(error)).startswith("legacy.json: ")
+        assert check_message(str(error)).startswith("legacy.json: ")
         return REFUSED
     assert offered.complete == (not offered.problems)
     for problem in offered.problems:
-        one_line(problem)
-    publishable(view_of_snapshot("legacy", read_snapshot(offered), None, ALLOWED, 5_000))
+        check_message(problem)
+    check_publishable(view_of_snapshot("legacy", read_snapshot(offered), None, ALLOWED, 5_000))
     return ACCEPTED

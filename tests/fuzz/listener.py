@@ -1,9 +1,9 @@
-"""The listener of a running hub, from outside: damaged bytes, and requests made of its own description.
+"""Fuzzing of a running hub's listener: damaged requests, and requests generated from its OpenAPI description.
 
     python -m tests.fuzz.listener [TIMES]
 
-The hub runs in a thread of this process, on simulated clusters, with endpoint views. A request may cost a second of
-CPU time and take five of waiting; after all of them the hub must answer as before.
+The hub runs in a thread of this process, with simulated clusters and endpoint views. A request may take one second of
+CPU time and five seconds in total; after all of them the hub must answer as before.
 """
 
 # ruff: noqa: E501 - tables of inputs
@@ -42,17 +42,18 @@ from tests.support.waiting import until
 from tests.unit.report.conftest import Where
 
 PATIENCE: Final = 5.0
-"""Seconds; the listener itself cuts off after ten who does not go on, and nobody here fails to."""
+"""Seconds for a response. The listener closes a connection after ten seconds without a complete request, which does not
+happen here."""
 LARGEST_ANSWER: Final = 4 << 20
 EXAMPLES: Final = {"bytes": 80, "openapi": 6}
-"""Of an ordinary run; those of the description are for each of its operations."""
+"""Examples in an ordinary run; for ``openapi``, of each operation."""
 CHECKED: Final = (
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
     "response_headers_conformance",
 )  # fmt: skip
 
 
-async def _serve(folder: Path, told: list[str], ready: threading.Event, stop: asyncio.Event) -> None:
+async def _serve(folder: Path, urls: list[str], ready: threading.Event, stop: asyncio.Event) -> None:
     remote, here = SimulatedCluster("eu"), SimulatedCluster("hub")
     remote.nodes.add(make_node("n1", "10.0.0.1"))
     annotations = {"dcontroller.io/endpointslice-controller-enabled": "true"}
@@ -75,7 +76,7 @@ async def _serve(folder: Path, told: list[str], ready: threading.Event, stop: as
         running = asyncio.create_task(hub.run(stop))
         try:
             await until(lambda: any(hub.local.slices.values()), 30)
-            told.append(url)
+            urls.append(url)
             ready.set()
             await stop.wait()
         finally:
@@ -85,17 +86,17 @@ async def _serve(folder: Path, told: list[str], ready: threading.Event, stop: as
 
 @contextmanager
 def served() -> Iterator[str]:
-    """The URL of a hub in a thread."""
-    told: list[str] = []
+    """Run a hub in a thread; yields its URL."""
+    urls: list[str] = []
     ready = threading.Event()
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
     with tempfile.TemporaryDirectory() as folder:
-        work = _serve(Path(folder), told, ready, stop)
+        work = _serve(Path(folder), urls, ready, stop)
         thread = threading.Thread(target=lambda: loop.run_until_complete(work), name="hub")
         thread.start()
         try:
             assert ready.wait(60), "the hub does not start"
-            yield told[0]
+            yield urls[0]
         finally:
             loop.call_soon_threadsafe(stop.set)
             thread.join(30)
@@ -134,15 +135,15 @@ ANSWER: Final = re.compile(rb"HTTP/1\.[01] ([1-5]\d\d) ")
 
 
 TAIL: Final = b"\r\n\r\n" + _request("/nosuch", "Connection: close")
-"""Sent after every input: most heads are complete then, whatever has become of them."""
+"""Sent after every input, so that most damaged requests have a complete head."""
 PAUSE: Final = 0.3
-"""Seconds without a word after which an input is taken for one that is waited for."""
+"""Seconds of silence after which the listener is assumed to wait for more of the request."""
 
 
 def _exchange(place: tuple[str, int], data: bytes) -> str:
-    """Send, hear what is said, hang up, and read to the end; the first status, or what there was instead."""
+    """Send a request and read the answer to its end; returns the status of the first answer, or "no answer"."""
     with contextlib.closing(socket.create_connection(place, timeout=PATIENCE)) as connection:
-        with contextlib.suppress(OSError):  # it may have hung up on us by now
+        with contextlib.suppress(OSError):  # the listener may have closed the connection already
             connection.sendall(data + TAIL)
         connection.settimeout(PAUSE)
         got = bytearray()
@@ -150,7 +151,7 @@ def _exchange(place: tuple[str, int], data: bytes) -> str:
         while time.monotonic() < over:
             try:
                 piece = connection.recv(1 << 16)
-            except TimeoutError:  # it waits for more, or streams
+            except TimeoutError:  # the listener waits for more, or streams
                 connection.settimeout(PATIENCE)
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_WR)
@@ -166,7 +167,7 @@ def _exchange(place: tuple[str, int], data: bytes) -> str:
 
 
 def fuzz_bytes(url: str, times: int) -> Counter[str]:
-    """Damaged requests: each is answered or refused, none with 500."""
+    """Each damaged request is answered or refused, never with 500 or 503."""
     host, _, port = url.partition("://")[2].rpartition(":")
     outcomes = Counter[str]()
 
@@ -174,7 +175,7 @@ def fuzz_bytes(url: str, times: int) -> Counter[str]:
     @given(damaged(REQUESTS, TOKENS) | st.lists(st.sampled_from(REQUESTS), max_size=1))
     def fuzz(inputs: list[bytes]) -> None:
         for data in inputs:
-            with costing():
+            with cpu_limited():
                 outcome = _exchange((host, int(port)), data)
             assert outcome not in ("500", "503"), data
             outcomes[outcome] += 1
@@ -188,16 +189,16 @@ def fuzz_bytes(url: str, times: int) -> Counter[str]:
 
 
 def fuzz_openapi(url: str, times: int) -> Counter[str]:
-    """What the description allows, and what it does not: every answer is one that it promises."""
+    """Valid and invalid requests by the description; every answer must match the description."""
     with urlopen(f"{url}/openapi.json") as answer:
         described = json.load(answer)
-    # A stream has no end: its beginning is looked at in tests/unit/views, here its one document.
+    # A watch never ends, so it is tested in tests/unit/views; here this operation is called without it.
     for parameter in described["paths"]["/api/v1/endpoints"]["get"]["parameters"]:
         if parameter["name"] == "watch":
             parameter |= {"required": True, "schema": {"type": "boolean", "enum": [False]}}
     outcomes = Counter[str]()
     schema = schemathesis.openapi.from_dict(described)
-    checks = CHECKS.get_by_names(list(CHECKED))  # known once there is a description
+    checks = CHECKS.get_by_names(list(CHECKED))  # the names exist only after a description was loaded
     modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
     for operation in [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]:
         for mode in modes:
@@ -209,7 +210,7 @@ def fuzz_openapi(url: str, times: int) -> Counter[str]:
             @settings(_settings(EXAMPLES["openapi"] * times))
             @given(operation.as_strategy(generation_mode=mode))
             def fuzz(case: Any) -> None:
-                with costing():
+                with cpu_limited():
                     got = case.call(base_url=url, timeout=PATIENCE)
                 case.validate_response(got, checks=checks)
                 outcomes[str(got.status_code)] += 1
@@ -233,8 +234,8 @@ slowest = 0.0
 
 
 @contextmanager
-def costing() -> Iterator[None]:
-    """Around one request: what the whole process spends on it, ourselves included."""
+def cpu_limited() -> Iterator[None]:
+    """Limit the CPU time of one request: that of the whole process, this client included."""
     global slowest
     started = time.process_time()
     yield
@@ -244,14 +245,14 @@ def costing() -> Iterator[None]:
 
 
 def main(times: int) -> None:
-    """The process."""
+    """Fuzz the listener and print the results."""
     global slowest
     errors: list[str] = []
     noting = logging.Handler(logging.ERROR)
     noting.emit = lambda record: errors.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger().addHandler(noting)
     with served() as url:
-        urlopen(f"{url}/api/v1/status").close()  # loads what answers
+        urlopen(f"{url}/api/v1/status").close()  # imports the modules that answer requests
         for name, fuzz in (("listener-bytes", fuzz_bytes), ("listener-openapi", fuzz_openapi)):
             started, before, slowest = time.monotonic(), reset_peak(), 0.0
             outcomes = fuzz(url, times)

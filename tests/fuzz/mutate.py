@@ -1,8 +1,8 @@
-"""Damage to valid documents: of their structure, and of their bytes.
+"""Damages valid documents: their structure or their bytes.
 
-A document that is random from end to end is refused at its first byte, and what lies behind that is never tried. So
-everything here begins with one that is valid, and every edit leaves most of it as it was. One example is a
-document with up to eight edits, one on top of the other; each state in between is an input of its own.
+A random document would be refused at its first byte, before most code is reached. So every input starts as a valid
+document, and every edit leaves most of it unchanged. An example is a document with up to eight edits; each intermediate
+state is an input.
 """
 
 # ruff: noqa: E501 - tables of inputs
@@ -18,7 +18,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 LARGEST: Final = 1 << 20
-"""Bytes that an input may grow to: several edits may each repeat what there is."""
+"""The most bytes of an input: several edits may multiply its parts."""
 EDITS: Final = 8
 
 NASTY: Final[tuple[Any, ...]] = (
@@ -30,7 +30,7 @@ NASTY: Final[tuple[Any, ...]] = (
     "None", "True", "1e999", "0x10", "null", "https://[::1", "https://x:99999999", "-----BEGIN CERTIFICATE-----",
     [], {}, [[]], [None], {"": ""}, {"name": None}, [{}] * 200, {str(n): n for n in range(200)},
 )  # fmt: skip
-"""Values that some program somewhere took badly."""
+"""Values that have broken programs."""
 
 TOKENS: Final = (
     b"", b"\x00", b"\n", b"\r\n", b"\t", b" ", b"'", b'"', b"\\", b"\\u", b"\\ud800", b"{", b"}", b"[", b"]", b":", b",",
@@ -46,13 +46,13 @@ Dump = Callable[[Any], bytes]
 
 
 def as_json(tree: Any) -> bytes:
-    """A tree as JSON, its surrogates escaped."""
+    """Encode a tree as JSON, with surrogates escaped."""
     return json.dumps(tree).encode()
 
 
 @st.composite
 def edited(draw: st.DrawFn, trees: Sequence[Any], dumps: Sequence[Dump] = (as_json,)) -> list[bytes]:
-    """States of a document whose structure is edited: values swapped, keys renamed, parts lost, moved or multiplied."""
+    """States of a document whose structure is edited: values replaced, keys renamed, parts removed, moved or multiplied."""
     tree = copy.deepcopy(draw(st.sampled_from(trees)))
     dump = draw(st.sampled_from(dumps))
     states = []
@@ -69,7 +69,7 @@ def edited(draw: st.DrawFn, trees: Sequence[Any], dumps: Sequence[Dump] = (as_js
 def damaged(
     draw: st.DrawFn, documents: Sequence[bytes], tokens: Sequence[bytes] = TOKENS, largest: int = LARGEST
 ) -> list[bytes]:
-    """States of a document whose bytes are damaged, whatever they mean."""
+    """States of a document with edits to its bytes."""
     data = draw(st.sampled_from(documents))
     states = []
     for _ in range(draw(st.integers(1, EDITS))):
@@ -79,7 +79,7 @@ def damaged(
 
 
 def _edit(draw: st.DrawFn, tree: Any) -> Any:
-    """One edit; the tree itself is changed where it can be."""
+    """Apply one edit, in place if possible."""
     paths = list(_paths(tree))
     path = draw(st.sampled_from(paths))
     kind = draw(st.sampled_from(("value", "value", "value", "drop", "rename", "wrap", "graft", "many")))
@@ -131,7 +131,7 @@ def _damage(draw: st.DrawFn, data: bytes, tokens: Sequence[bytes], documents: Se
 
 
 def _paths(tree: Any, path: Path = ()) -> list[Path]:
-    """Where there is something, the whole first."""
+    """The paths of all parts of a tree; the whole tree comes first."""
     found = [path]
     inner = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in inner:

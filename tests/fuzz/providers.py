@@ -1,4 +1,4 @@
-"""What providers answer: values of Python, which may be anything at all."""
+"""Targets: answers of providers, which may be any Python values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hub.observe.providers.host import ProviderHost
 from hub.observe.providers.resolver import Resolver
 from hub.plugin import Snapshot, SnapshotEndpoint
 from hub.registry.spec import NodePolicy, ProviderRef
-from tests.fuzz.holds import ACCEPTED, ALLOWED, CANARY, NOW, REFUSED, one_line, publishable
+from tests.fuzz.checks import ACCEPTED, ALLOWED, CANARY, NOW, REFUSED, check_message, check_publishable
 from tests.fuzz.mutate import NASTY
 from tests.fuzz.servers import LOOP
 from tests.support.loops import SameLoop
@@ -26,13 +26,13 @@ from tests.unit.observe.providers.virtual import LoopClock, within
 
 
 class Text(str):
-    """A text of a class of the plugin's own."""
+    """A string of a subclass that a plugin defines."""
 
     __slots__ = ()
 
 
 class Liar(Mapping[str, Any]):
-    """A mapping that fails wherever it is touched."""
+    """A mapping whose methods raise errors."""
 
     def __getitem__(self, key: str) -> Any:
         raise RuntimeError(CANARY)
@@ -51,8 +51,8 @@ ODD: Final = st.sampled_from(
 
 
 @st.composite
-def mostly(draw: st.DrawFn, type_: type[Any], /, **good: Any) -> Any:
-    """A value of a type, as it should be but for at most two fields: they hold what annotations alone forbid."""
+def mostly_valid(draw: st.DrawFn, type_: type[Any], /, **good: Any) -> Any:
+    """A value of a type in which up to two fields may have values that its annotations forbid."""
     odd = draw(st.lists(st.sampled_from(sorted(good)), max_size=2))
     return type_(**{name: draw(ODD) if name in odd else value for name, value in good.items()})
 
@@ -60,11 +60,14 @@ def mostly(draw: st.DrawFn, type_: type[Any], /, **good: Any) -> Any:
 @st.composite
 def snapshot_of(draw: st.DrawFn) -> Any:
     """A Snapshot of up to three endpoints."""
-    reference, zones = draw(mostly(ObjectReference, kind="Node", name="n1")), draw(mostly(Hints, for_zones=()))
-    ports = (draw(mostly(Port, name="https", port=443, protocol="TCP", app_protocol=None)),)
+    reference, zones = (
+        draw(mostly_valid(ObjectReference, kind="Node", name="n1")),
+        draw(mostly_valid(Hints, for_zones=())),
+    )
+    ports = (draw(mostly_valid(Port, name="https", port=443, protocol="TCP", app_protocol=None)),)
     endpoints = [
         draw(
-            mostly(
+            mostly_valid(
                 SnapshotEndpoint, name=f"e{n}", addresses=(f"10.0.0.{n}",), ready=True, serving=True, terminating=False,
                 zone="a", hostname="h", node_name="n1", target_ref=draw(st.sampled_from((None, reference))),
                 hints=draw(st.sampled_from((None, zones))), ports=draw(st.sampled_from((None, ports))),
@@ -73,7 +76,7 @@ def snapshot_of(draw: st.DrawFn) -> Any:
         for n in range(draw(st.integers(0, 3)))
     ]  # fmt: skip
     return draw(
-        mostly(
+        mostly_valid(
             Snapshot,
             endpoints=tuple(endpoints),
             complete=True,
@@ -85,9 +88,9 @@ def snapshot_of(draw: st.DrawFn) -> Any:
 
 
 RESOLUTIONS: Final = st.one_of(
-    mostly(Found, addresses=("10.0.0.7", "fd00::7"), zone="a"),
-    mostly(Absent, reason="none"),
-    mostly(Unknown, reason="no"),
+    mostly_valid(Found, addresses=("10.0.0.7", "fd00::7"), zone="a"),
+    mostly_valid(Absent, reason="none"),
+    mostly_valid(Unknown, reason="no"),
     ODD,
 )
 ANSWERS: Final = st.dictionaries(st.sampled_from(("a", "b", "zz", "\ud800", 0, None)), RESOLUTIONS, max_size=3) | ODD
@@ -95,7 +98,7 @@ SNAPSHOTS: Final = snapshot_of() | ODD
 
 
 async def _resolved(offered: Any) -> str:
-    """A provider that answers well, and then with this: what was known of a node stays unless a good answer says so."""
+    """A provider answers well, and then with this value: an address stays known unless a valid answer changes it."""
     provider = Scripted(found, lambda _: offered)
     host = ProviderHost(catalog_of(provider.type()), clock=LoopClock(), folder="/nowhere", start_loop=SameLoop)
     host.catalog.load("scripted")
@@ -111,15 +114,17 @@ async def _resolved(offered: Any) -> str:
         status = resolver.status
         if status.state == "degraded":
             assert known == {"a": Found(("10.0.0.1",)), "b": Found(("10.0.0.2",))}
-            one_line(status.error)
-        publishable(ViewBuilder("c1", NodePolicy(), ALLOWED, 5_000).build({"a": node("a"), "b": node("b")}, known, NOW))
+            check_message(status.error)
+        check_publishable(
+            ViewBuilder("c1", NodePolicy(), ALLOWED, 5_000).build({"a": node("a"), "b": node("b")}, known, NOW)
+        )
         await asyncio.sleep(100)
         assert resolver.status.state == "ready"
     return REFUSED if status.state == "degraded" else ACCEPTED
 
 
 async def _followed(offered: Any) -> str:
-    """The same of a provider that brings endpoints."""
+    """The same for a provider that brings endpoints."""
     good = Snapshot((SnapshotEndpoint("a", ("10.0.0.1",)),))
     provider = Streamed([good, 1.0, offered, 1e9], [good, 1e9])
     host = ProviderHost(catalog_of(provider.type()), clock=LoopClock(), folder="/nowhere", start_loop=SameLoop)
@@ -131,8 +136,8 @@ async def _followed(offered: Any) -> str:
         assert followed is not None
         if status.state == "degraded":
             assert followed == good
-            one_line(status.error)
-        publishable(view_of_snapshot("legacy", followed, None, ALLOWED, 5_000))
+            check_message(status.error)
+        check_publishable(view_of_snapshot("legacy", followed, None, ALLOWED, 5_000))
         await asyncio.sleep(100)
         assert watch.status.state == "ready"
     return REFUSED if status.state == "degraded" else ACCEPTED
@@ -140,7 +145,7 @@ async def _followed(offered: Any) -> str:
 
 @asynccontextmanager
 async def running(work: Coroutine[Any, Any, None], host: ProviderHost) -> AsyncIterator[None]:
-    """A task of the hub's, which must not end by itself."""
+    """Run a task of the hub, which must not end by itself."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -152,12 +157,12 @@ async def running(work: Coroutine[Any, Any, None], host: ProviderHost) -> AsyncI
 
 
 def resolutions(offered: Any) -> str:
-    """See :func:`_resolved`; and what a plugin's author runs says the same."""
+    """See :func:`_resolved`."""
     return LOOP.run_until_complete(_resolved(offered))
 
 
 def snapshots(offered: Any) -> str:
     """See :func:`_followed`."""
-    if isinstance(offered, float | RuntimeError):  # the script's own words for waiting and raising
+    if isinstance(offered, float | RuntimeError):  # floats and errors are commands to the script: wait and raise
         offered = [offered]
     return LOOP.run_until_complete(_followed(offered))

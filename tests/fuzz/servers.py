@@ -1,6 +1,6 @@
-"""What API servers say: objects in JSON and protobuf, HTTP, lists and watches."""
+"""Targets: answers of API servers (objects in JSON and protobuf, HTTP, lists and watches)."""
 
-# ruff: noqa: PT017 - one check serves both what is accepted and what is refused
+# ruff: noqa: PT017 - one check serves accepted and refused inputs
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from hub.model import Conditions, Endpoint, Found, Node, ObjectReference, Port, 
 from hub.observe.local.stores import SliceStore
 from hub.observe.remote.nodes import NodeStore
 from hub.registry.spec import NodePolicy
-from tests.fuzz.holds import ACCEPTED, ALLOWED, CANARY, NOW, REFUSED, one_line, publishable, written
+from tests.fuzz.checks import ACCEPTED, ALLOWED, CANARY, NOW, REFUSED, check_encodable, check_message, check_publishable
 from tests.fuzz.mutate import as_json
 from tests.unit.kube.test_http1 import Peer
 from tests.unit.observe.providers.virtual import LoopClock, VirtualLoop
 
-# --- what an API server says -----------------------------------------------------------------------------
+# answers of an API server
 
 
 def _list(kind: str, items: list[Any]) -> dict[str, Any]:
@@ -79,65 +79,65 @@ WIRE: Final = [*LISTS, *EVENTS, *SINGLE, STATUS]
 
 
 def answer(body: bytes) -> str:
-    """Whatever is taken for an object can be worked with; anything else is a BadAnswer that quotes no secret."""
+    """A body that is accepted as an object can be used; any other body is a BadAnswer that quotes no secret."""
     outcome = REFUSED
     for resource in RESOURCES:
         with suppress(BadAnswer):
-            objects, version, token = told(lambda resource=resource: resource.list_page(body))  # type: ignore[misc]
+            objects, version, token = decoded(lambda resource=resource: resource.list_page(body))  # type: ignore[misc]
             assert version
             assert isinstance(token, str)
             for value in objects.values():
-                usable(value)
+                check_usable(value)
             outcome = ACCEPTED
         with suppress(BadAnswer):
-            event = told(lambda resource=resource: resource.event(body))  # type: ignore[misc]
+            event = decoded(lambda resource=resource: resource.event(body))  # type: ignore[misc]
             if event.object is not None:
-                usable(event.object)
+                check_usable(event.object)
             if event.status is not None:
-                raised(event.status.code or 500, b"", event.status.message)
+                check_error(event.status.code or 500, b"", event.status.message)
             outcome = ACCEPTED
         if resource.peek is not None:
             resource.peek(body)
     for decode in (wire.decode_slice, wire.decode_config_map, wire.decode_secret, wire.decode_identity):
         with suppress(BadAnswer):
-            told(lambda decode=decode: decode(body))  # type: ignore[misc]
+            decoded(lambda decode=decode: decode(body))  # type: ignore[misc]
             outcome = ACCEPTED
-    raised(409, body, "Conflict")
+    check_error(409, body, "Conflict")
     return outcome
 
 
-def told(decode: Callable[[], Any]) -> Any:
-    """What is decoded; where it does not, the error is one clean line."""
+def decoded(decode: Callable[[], Any]) -> Any:
+    """Decode a body; if that fails, the error must be one line without the secret."""
     try:
         return decode()
     except BadAnswer as error:
-        assert CANARY not in one_line(str(error))
+        assert CANARY not in check_message(str(error))
         raise
 
 
-def raised(code: int, body: bytes, phrase: str) -> None:
-    """An error answer becomes a typed error of bounded length, whatever its body says."""
+def check_error(code: int, body: bytes, phrase: str) -> None:
+    """An error response becomes a typed error with a message of limited length, whatever its body is."""
     error = api_error(code, body, "PUT /x", phrase=phrase)
     assert isinstance(error, ApiError)
-    assert len(one_line(str(error))) < 500
+    assert len(check_message(str(error))) < 500
     assert error.retry_after is None or math.isfinite(error.retry_after)
 
 
-def usable(value: Any) -> None:
-    """The next stages take a decoded object, and what they make of it can be written."""
+def check_usable(value: Any) -> None:
+    """The next stages accept a decoded object, and their results can be encoded."""
     match value:
         case Node():
             views = ViewBuilder("eu", NodePolicy(), ALLOWED, 5_000)
             addresses = tuple(each.address for each in value.addresses)
-            publishable(views.build({value.name: value}, {value.name: Found(addresses)}, NOW))
+            check_publishable(views.build({value.name: value}, {value.name: Found(addresses)}, NOW))
         case Slice():
             published_groups([value], {}, {})
-            written(value)
+            check_encodable(value)
             record.decode(value.annotations.get("endpointslice-hub/state", ""))
         case Service():
             msgspec.json.encode(value)
         case wire.SecretData():
-            assert CANARY not in repr(structs.replace(value, version=""))  # which is no secret, whatever it says
+            assert CANARY not in repr(structs.replace(value, version=""))  # the version is no secret, whatever it is
         case _:
             msgspec.json.encode(value)
 
@@ -171,10 +171,10 @@ MESSAGES: Final = (
 
 
 def message(body: bytes) -> str:
-    """Identity and Status of whatever says it is protobuf, or an error."""
-    raised(422, body, "Unprocessable")
+    """A protobuf body decodes to an identity or a Status, or is an error."""
+    check_error(422, body, "Unprocessable")
     try:
-        told(lambda: wire.decode_identity(body))
+        decoded(lambda: wire.decode_identity(body))
     except BadAnswer:
         return REFUSED
     return ACCEPTED
@@ -201,7 +201,7 @@ LOOP: Final = VirtualLoop()
 
 
 async def _longest(peer: Peer) -> int:
-    """Read a stream to its end; bytes of its longest line."""
+    """Read a stream to its end; returns the bytes of its longest line."""
     longest = 0
     while line := await peer.connection.line():
         longest = max(longest, len(line))
@@ -209,13 +209,13 @@ async def _longest(peer: Peer) -> int:
 
 
 def response(data: bytes) -> str:
-    """One request ends, with a bounded body or the transport's own errors; so does one stream, with bounded lines."""
+    """A request ends with a limited body or one of the transport's errors, a stream with limited lines."""
     outcome = ACCEPTED
     for lines in (False, True):
         peer = Peer(LOOP, LIMIT, lines=lines)
         for at in range(0, len(data), 4_096):
             if not peer.wire.reading:
-                break  # nothing more would be taken off the network
+                break  # the transport has stopped reading
             peer.send(data[at : at + 4_096])
             assert peer.connection._queued <= PAUSE_ABOVE + LARGE_PIECE
         peer.end()
@@ -223,20 +223,20 @@ def response(data: bytes) -> str:
             peer.head.result()
             assert (LOOP.run_until_complete(_longest(peer)) if lines else len(peer.body())) <= LIMIT
         except (ProtocolError, OSError) as error:
-            one_line(str(error))
+            check_message(str(error))
             outcome = REFUSED
     return outcome
 
 
 LARGE_PIECE: Final = 65 * 4_096
-"""What one piece of 4 KiB, all of it line breaks, may add to the queue."""
+"""Bytes that a piece of 4 KiB with only line breaks may add to the queue."""
 
 
 # --- lists and watches -----------------------------------------------------------------------------------
 
 
 class FakeClient:
-    """Gives a good list, then these bodies and lines, and then loses the connection for ever."""
+    """Returns a good list, then the bodies and lines of the script; afterwards the connection fails for ever."""
 
     def __init__(self, first: bytes, script: Sequence[bytes]) -> None:
         self.script = deque((first, *script))
@@ -249,45 +249,45 @@ class FakeClient:
         return self.said[-1]
 
     async def reach(self) -> None:
-        """As long as there is anything to say."""
+        """Succeed until the script ends."""
         if not self.script:
             raise ClusterUnreachable("gone")
 
     async def request(self, *_: Any, **__: Any) -> bytes:
-        """A page of a list."""
+        """The next body."""
         await asyncio.sleep(0)
         return self._next()
 
     @asynccontextmanager
     async def watch(self, *_: Any, **__: Any) -> AsyncIterator[FakeClient]:
-        """A stream."""
+        """Open a stream."""
         yield self
 
     async def follow(self, take: Callable[[bytes], None]) -> None:
-        """Its lines."""
+        """Pass the next lines."""
         while True:
             await asyncio.sleep(2)
             take(self._next())
 
     def end(self) -> None:
-        """From this side."""
+        """End the script, as when the hub closes the stream."""
         self.script.clear()
 
 
-class Heard:
-    """An observer."""
+class ErrorLog:
+    """An observer that stores errors."""
 
     def __init__(self) -> None:
         self.errors: list[HubError] = []
 
     def listing(self) -> None:
-        """Nothing to note."""
+        """Does nothing."""
 
     def answered(self) -> None:
-        """Nothing to note."""
+        """Does nothing."""
 
     def failed(self, error: HubError) -> None:
-        """What an operator would read."""
+        """Store an error."""
         self.errors.append(error)
 
 
@@ -307,7 +307,7 @@ def _slices(version: str) -> list[dict[str, Any]]:
 NAMES: Final = {"n0", "n1", "n2"}
 FIRST: Final = {kind: as_json(_list(kind, items) | {"metadata": {"resourceVersion": "7"}})
                 for kind, items in (("Node", _nodes("5")), ("EndpointSlice", _slices("5")))}  # fmt: skip
-SAID: Final = [
+WATCH_LINES: Final = [
     *({"type": type_, "object": each} for type_ in ("ADDED", "MODIFIED", "DELETED") for each in _nodes("8")[1:]),
     *({"type": type_, "object": each} for type_ in ("MODIFIED", "DELETED") for each in _slices("8")[1:]),
     *(_list(kind, items) for kind, items in (("Node", _nodes("9")), ("EndpointSlice", _slices("9")))),
@@ -317,34 +317,34 @@ SAID: Final = [
 
 
 def reflected(script: Sequence[bytes]) -> str:
-    """A list, and a watch that says this: it goes on for ever, and loses nothing that nobody said to be gone."""
+    """A reflector that reads a list and then these watch lines never ends, and forgets only objects that are gone."""
     seen = {LOOP.run_until_complete(_reflected(kind, script)) for kind in FIRST}
     return ACCEPTED if ACCEPTED in seen else REFUSED
 
 
 async def _reflected(kind: str, script: Sequence[bytes]) -> str:
-    client, heard = FakeClient(FIRST[kind], script), Heard()
+    client, log = FakeClient(FIRST[kind], script), ErrorLog()
     nodes, slices = NodeStore(lambda *_: None), SliceStore(lambda _: None)
     resource: wire.Resource[Any] = wire.NODES if kind == "Node" else wire.SLICES
     store = cast("Store[Any]", nodes if kind == "Node" else slices)
-    reflector = Reflector("fuzz", cast("Client", client), resource, store, heard, LoopClock(), rng=random.Random(1))
+    reflector = Reflector("fuzz", cast("Client", client), resource, store, log, LoopClock(), rng=random.Random(1))
     task = asyncio.create_task(reflector.run())
     await asyncio.sleep(300)
     if task.done():
-        task.result()  # which raises what ended it
+        task.result()  # raises the error that ended it
     task.cancel()
     await asyncio.wait({task}, timeout=1)
     assert task.cancelled()
     kept = set(nodes.nodes) if kind == "Node" else {key.name for key, _ in slices.items()}
     for name in NAMES - kept:
         assert any(_is_gone(name, kind, said) for said in client.said), (name, client.said)
-    for error in heard.errors:
-        one_line(str(error))
+    for error in log.errors:
+        check_message(str(error))
     return ACCEPTED if reflector.events or reflector.relists > 1 else REFUSED
 
 
 def _is_gone(name: str, kind: str, text: bytes) -> bool:
-    """By a reader that shares nothing with the hub's: a DELETED event, or a list without it."""
+    """Whether a body says that an object is gone: a DELETED event, or a list without it. Uses no code of the hub."""
     with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
         said = json.loads(text)
         if said.get("type") == "DELETED":

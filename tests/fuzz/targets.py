@@ -1,7 +1,7 @@
-"""What is fuzzed: for each reader of input, what it is given, and what must hold of what it says.
+"""The targets of fuzzing: for each reader of input, a strategy for inputs and a check.
 
-A check takes one input and returns a word for how it ended. Every error that is not the documented one of that
-reader goes through to the caller, as does an assertion.
+A check processes one input and returns its outcome. It raises assertion errors, and every error except those that the
+reader documents.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from tests.fuzz import files, providers, servers
-from tests.fuzz.holds import ACCEPTED, REFUSED
+from tests.fuzz.checks import ACCEPTED, REFUSED
 from tests.fuzz.mutate import EDITS, as_json, damaged, edited
 
 
 @dataclass(frozen=True)
 class Target:
-    """One reader.
+    """A reader of input.
 
     Attributes:
-        inputs: a strategy of lists of inputs.
-        check: what must hold of one input; gives a word for how it ended.
-        examples: hypothesis examples of an ordinary run; each is up to ``EDITS`` inputs.
-        outcomes: words that must all have come up: a fuzzer whose inputs are all refused tests the refusal only.
+        inputs: a strategy for lists of inputs.
+        check: processes an input and returns its outcome.
+        examples: hypothesis examples in an ordinary run; each has up to ``EDITS`` inputs.
+        outcomes: outcomes that must all occur: if all inputs are refused, only the refusal is tested.
     """
 
     inputs: st.SearchStrategy[list[Any]]
@@ -35,14 +35,14 @@ class Target:
 
 
 def documents(trees: list[Any], dump: Callable[[Any], bytes] = as_json) -> st.SearchStrategy[list[Any]]:
-    """States of documents, damaged in their structure or in their bytes."""
+    """States of documents with damaged structure or bytes."""
     return edited(trees, (dump, as_json)) | damaged([dump(tree) for tree in trees])
 
 
 def scripts() -> st.SearchStrategy[list[Any]]:
-    """What a watch says: good events among damaged ones."""
-    good = st.sampled_from([as_json(event) for event in servers.SAID])
-    bad = documents(servers.SAID).map(lambda states: states[-1] if states else b"")
+    """Scripts of a watch: good events and damaged ones."""
+    good = st.sampled_from([as_json(event) for event in servers.WATCH_LINES])
+    bad = documents(servers.WATCH_LINES).map(lambda states: states[-1] if states else b"")
     return st.lists(good | bad, min_size=1, max_size=EDITS).map(lambda script: [script])
 
 
@@ -53,7 +53,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "kubeconfig": Target(documents(files.KUBECONFIGS, files.as_yaml), files.kubeconfig, 60),
     "inventory": Target(documents([files.RECORDS, files.RECORDS[:1]]), files.inventory, 120),
     "wire": Target(documents(servers.WIRE), servers.answer, 120),
-    # It is read in Python, three times over in here: a megabyte of empty fields would take the second by itself.
+    # It is decoded in Python, three times: a megabyte of empty fields would take more than a second.
     "protobuf": Target(damaged(servers.MESSAGES, largest=128 << 10), servers.message, 120),
     "http": Target(damaged(servers.RESPONSES), servers.response, 120),
     "reflector": Target(scripts(), servers.reflected, 60),

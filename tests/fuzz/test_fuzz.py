@@ -1,7 +1,7 @@
-"""Every reader of input against damaged input, each in a process of its own with limits of its own.
+"""Runs every fuzzing target, each in its own process with its own limits.
 
-The same inputs in every run; with ``--nightly`` many times as many. A failure ends with the smallest input that shows
-it: copy it into a test of what it broke.
+The inputs are the same in every run; with ``--nightly`` there are more of them. A failure prints the smallest failing
+input: copy it into a test of the reader.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tests.fuzz.targets import TARGETS
 
 ROOT: Final = Path(__file__).parents[2]
 NIGHTLY: Final = 25
-"""How many times as many inputs."""
+"""Factor for the number of inputs."""
 LEAST: Final = 30
-"""Inputs of each target."""
+"""The least number of inputs of each target."""
 MODULES: Final = {"tests.fuzz": ["all"], "tests.fuzz.listener": []}
 
 
 def fuzz(module: str, times: int, timeout: float) -> None:
-    """Run all targets of a module; the figures are printed."""
+    """Run all targets of a module, and print and check the results."""
     command = [sys.executable, "-m", module, *MODULES[module], str(times)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
-    print(done.stdout)  # noqa: T201 - with -s
+    print(done.stdout)  # noqa: T201 - visible with -s
     ran = {}
     for figures in map(json.loads, done.stdout.splitlines()):
         ran[figures["target"]] = figures
@@ -43,19 +43,19 @@ def fuzz(module: str, times: int, timeout: float) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_damaged_input_ends_in_a_result_or_an_error_that_names_it(module: str) -> None:
-    """No crash, no second of waiting, no 256 MiB; what was accepted can be worked with, what was not is named."""
+    """No input leads to a crash, takes more than a second or 256 MiB, or is refused without a proper message."""
     fuzz(module, 1, 600)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("module", MODULES)
-def test_much_damaged_input_does_so_too(module: str) -> None:
-    """The same, with many times as many inputs."""
+def test_more_damaged_input_ends_the_same_way(module: str) -> None:
+    """Many times as many inputs give the same result."""
     fuzz(module, NIGHTLY, 7_200)
 
 
 def test_a_reader_that_breaks_a_promise_is_found() -> None:
-    """The limits hold: one that hangs, takes memory or raises makes the run fail, and the input is shown."""
+    """A reader that hangs, takes too much memory or raises makes the run fail, and the input is printed."""
     code = """
 import sys
 from tests.fuzz import __main__ as fuzz, targets

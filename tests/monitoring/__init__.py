@@ -1,1 +1,1 @@
-"""The alerts, the runbooks and the dashboard."""
+"""Tests of the alerts, the runbooks and the dashboard."""

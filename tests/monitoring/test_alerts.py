@@ -1,4 +1,4 @@
-"""The alerts: each fires for its reason, after its time, and stops; each has a runbook."""
+"""Tests of the alerts: each fires for its reason after its time, stops again, and has a runbook."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ OTHER = 'job="hub",instance="10.0.0.2:8080",pod="hub-1"'
 
 @dataclass(frozen=True)
 class Case:
-    """A story in minutes.
+    """The time series of a test, with one value per minute.
 
     Attributes:
-        alert: without the common prefix.
-        series: name and labels (the two replicas' are added where ``{one}`` and ``{other}`` stand) -> values, one
-            each minute, in promtool's notation.
-        quiet: minutes at which it does not fire, before it does.
-        fires: a minute at which it does.
-        over: a minute at which it has stopped.
-        labels: those it fires with beside severity and job; one dict for each alert.
+        alert: the alert's name without the common prefix.
+        series: name and labels -> values in promtool's notation. ``one`` and ``other`` in the labels are replaced by
+            those of two replicas.
+        quiet: minutes before it fires, at which it must not fire.
+        fires: a minute at which it must fire.
+        over: a minute at which it must have stopped.
+        labels: its labels besides severity and job; one dict for each alert that fires.
     """
 
     alert: str
@@ -153,8 +153,8 @@ CASES = [
     Case(
         "CredentialsExpiring",
         {
-            # 9 days from the start on, and renewed after 7; one that is renewed every hour; one of 7 days that is
-            # renewed after half of them; one that lasts.
+            # eu: valid for 9 days, renewed after 7. us: renewed every hour. fr: valid for 7 days, renewed after half of
+            # them. de: valid for a year.
             'credential_expiry_timestamp_seconds{source_cluster="eu",one}': "777600x10200 31536000x200",
             'credential_expiry_timestamp_seconds{source_cluster="us",one}': "3600+60x10400",
             'credential_expiry_timestamp_seconds{source_cluster="fr",one}': "604800x5039 907200x5039 1209600x320",
@@ -222,8 +222,8 @@ CASES = [
 ]
 
 
-def story(case: Case) -> dict[str, Any]:
-    """A case as promtool wants it. Series end; the last value stands for five minutes."""
+def promtool_test(case: Case) -> dict[str, Any]:
+    """A case in promtool's format. After the end of a series, its last value counts for five more minutes."""
     rule = next(rule for rule in RULES if rule["alert"] == NAME + case.alert)
     common = {**rule["labels"], **({"job": "hub"} if case.job else {})}
 
@@ -247,24 +247,24 @@ def story(case: Case) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{number}-{case.alert}" for number, case in enumerate(CASES)])
 def test_alert_fires_and_stops(tmp_path: Path, case: Case) -> None:
-    """Not before its time, then exactly where the trouble is, and no more once that is over."""
-    rules = [{**rule, "annotations": {}} for rule in RULES]  # texts are compared by promtool, and tested below
+    """An alert fires not before its time, then with exactly the expected labels, and stops when the problem is over."""
+    rules = [{**rule, "annotations": {}} for rule in RULES]  # promtool would compare the texts, which other tests check
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
     file = tmp_path / "test.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": [story(case)]}))
+    file.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": [promtool_test(case)]}))
     done = subprocess.run(
         [program("promtool"), "test", "rules", str(file)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_alert_has_a_story() -> None:
-    """No alert without a case, no case without an alert."""
+def test_every_alert_has_a_case() -> None:
+    """Every alert has a case, and every case is of an alert."""
     assert {NAME + case.alert for case in CASES} == {rule["alert"] for rule in RULES}
 
 
 def test_promtool_accepts_the_rules() -> None:
-    """The file is what a Prometheus loads."""
+    """Promtool accepts the rules file."""
     done = subprocess.run(
         [program("promtool"), "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False
     )
@@ -273,7 +273,7 @@ def test_promtool_accepts_the_rules() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
 def test_alert_has_summary_severity_and_runbook(rule: dict[str, Any]) -> None:
-    """A summary, a description, a severity, and a runbook with its four questions."""
+    """An alert has a summary, a description, a severity, and a runbook with four sections."""
     assert rule["alert"].startswith(NAME)
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert {"summary", "description", "runbook_url"} == rule["annotations"].keys()
@@ -291,14 +291,14 @@ def test_alert_has_summary_severity_and_runbook(rule: dict[str, Any]) -> None:
 
 
 def test_every_runbook_has_an_alert() -> None:
-    """No page is left of an alert that is gone."""
+    """Every runbook is about an alert that exists."""
     pages = {page.stem for page in RUNBOOKS.glob("*.md")} - {"index"}
     assert pages == {rule["alert"] for rule in RULES}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
-def test_alert_asks_for_metrics_and_labels_there_are(rule: dict[str, Any]) -> None:
-    """Every metric of an expression is in the catalog, and so are the labels it selects by."""
+def test_alert_uses_existing_metrics_and_labels(rule: dict[str, Any]) -> None:
+    """Every metric in an expression is in the catalog, with the labels by which it is selected."""
     known = {each.name: each for each in METRICS}
     selectors = re.findall(rf"({PREFIX}\w+)(?:\{{([^}}]*)\}})?", rule["expr"])
     assert selectors

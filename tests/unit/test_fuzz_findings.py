@@ -17,7 +17,7 @@ from hub.plugin import Snapshot, SnapshotEndpoint
 from hub.plugin.answers import MAX_TEXT, read_answer, read_snapshot
 from hub.registry.load import loads
 from tests.fuzz.mutate import as_json
-from tests.fuzz.servers import SAID, reflected
+from tests.fuzz.servers import WATCH_LINES, reflected
 
 
 class Text(str):
@@ -101,7 +101,7 @@ def test_a_wish_to_wait_that_no_float_holds_is_an_error_like_any_other() -> None
 def test_a_version_of_thousands_of_digits_ends_no_watch() -> None:
     """A resourceVersion that Python refuses to parse does not end the watch."""
     bookmark = {"type": "BOOKMARK", "object": {"kind": "Node", "metadata": {"resourceVersion": "9" * 5_000}}}
-    assert reflected([as_json(SAID[0]), as_json(bookmark), as_json(bookmark)])
+    assert reflected([as_json(WATCH_LINES[0]), as_json(bookmark), as_json(bookmark)])
 
 
 def test_server_message_is_one_short_line() -> None:

@@ -1,4 +1,4 @@
-"""What holds of everything that is read, whoever wrote it."""
+"""Checks that apply to all inputs."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from hub.model import Port, Slice
 from tests.support import build
 
 CANARY: Final = "hunter2hunter2"
-"""Stands in every secret of the documents; no message may show it."""
+"""The secret in all documents; no message may have it."""
 ACCEPTED, REFUSED = "accepted", "refused"
-"""How an input may end."""
+"""The possible outcomes of an input."""
 NOW: Final = build.READY_SINCE_WALL + 1000.0
 ALLOWED: Final = AddressPolicy(build.networks("10.0.0.0/8", "fd00::/8"))
 
 
-def one_line(text: str) -> str:
-    """A message: not empty, printable, on one line."""
+def check_message(text: str) -> str:
+    """A message is not empty, printable, and on one line; returns it."""
     assert text
     assert text.isprintable(), repr(text[:500])
     return text
 
 
-def publishable(result: ViewResult) -> None:
-    """What a source offers can be written and shown, and every address of it is allowed."""
+def check_publishable(result: ViewResult) -> None:
+    """The endpoints of a source can be encoded, and all their addresses are allowed."""
     for family, endpoints in result.view.endpoints.items():
         assert all(ALLOWED.accepts(address) for address in endpoints)
-        written(Slice("edge", "payments-1", family, tuple(endpoints.values()), (Port("https", 443),)))
+        check_encodable(Slice("edge", "payments-1", family, tuple(endpoints.values()), (Port("https", 443),)))
     msgspec.json.encode([*result.reports.values(), *result.findings, result.rejected])
     for finding in result.findings:
-        one_line(finding.message)
+        check_message(finding.message)
 
 
-def written(value: Slice) -> None:
-    """Both encodings take it."""
+def check_encodable(value: Slice) -> None:
+    """Both encodings accept the slice."""
     SliceEncoder().encode(value)
     json.loads(wire.encode_slice(value))
