@@ -1,1 +1,1 @@
-"""The hub beside a client-go controller and a bare client, on the same work; see docs/performance.md."""
+"""Benchmarks of the hub, next to a client-go controller and a minimal client; see docs/performance.md."""

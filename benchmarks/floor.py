@@ -1,8 +1,8 @@
-"""The floor: the same list, watch and writes by a bare client, and nothing else.
+"""A minimal client that makes the same list, watch and writes as the hub, and nothing else.
 
-No registry, no provider, no guard, no plan, no election, no picture of the hub cluster: what remains is the price of
-TLS, HTTP, decoding and encoding. It uses the hub's own transport and encoder, so that hub / floor shows what everything
-above them costs. Run by bench.py: floor.py CONFIG.json, the file that goref reads too.
+It has no registry, provider, guard, plan or election, and does not watch the hub cluster. Its cost is that of TLS,
+HTTP, decoding and encoding. It uses the hub's transport and encoder, so the ratio hub / floor shows the cost of
+everything above them. bench.py runs it as ``floor.py CONFIG.json``, with the same file as goref.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Meta(msgspec.Struct, rename="camel", gc=False):
     labels: dict[str, str] = {}
 
 
-class Typed(msgspec.Struct, gc=False):
+class TypedField(msgspec.Struct, gc=False):
     type: str
     status: str = ""
     address: str = ""
 
 
 class Status(msgspec.Struct, gc=False):
-    addresses: list[Typed] = []
-    conditions: list[Typed] = []
+    addresses: list[TypedField] = []
+    conditions: list[TypedField] = []
 
 
 class Node(msgspec.Struct, gc=False):
@@ -52,10 +52,10 @@ class Node(msgspec.Struct, gc=False):
     status: Status = msgspec.field(default_factory=Status)
 
     def endpoint(self) -> Endpoint | None:
-        """What is published for it: nothing unless it is Ready."""
-        if not any(each.type == "Ready" and each.status == "True" for each in self.status.conditions):
+        """Return the endpoint of this node, or None if the node is not Ready."""
+        if not any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions):
             return None
-        address = next(each.address for each in self.status.addresses if each.type == "InternalIP")
+        address = next(entry.address for entry in self.status.addresses if entry.type == "InternalIP")
         return Endpoint((address,), PUBLISHED, zone=self.metadata.labels.get(ZONE))
 
 
@@ -79,7 +79,7 @@ decode_event = msgspec.json.Decoder(Event).decode
 
 
 class Writer:
-    """Keeps slices in the hub cluster: a change of a slice under way is written after it."""
+    """Writes slices to the hub cluster, one write at a time for each slice."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -90,7 +90,7 @@ class Writer:
         self._next: dict[str, Slice] = {}
 
     def write(self, value: Slice) -> None:
-        """Write a slice, now or after the write of it that is under way."""
+        """Write a slice: now, or after the write of this slice that is in progress."""
         self._next[value.name] = value
         if value.name not in self._tasks:
             self._tasks[value.name] = asyncio.create_task(self._write(value.name))
@@ -110,32 +110,32 @@ class Writer:
 
 
 class Remote:
-    """One cluster: its endpoints in groups of a slice's size, and the Services that publish them."""
+    """A remote cluster: its endpoints in groups, one group per slice, and the Services that publish them."""
 
     def __init__(self, client: Client, writer: Writer, services: list[dict[str, Any]]) -> None:
         self._client = client
         self._writer = writer
         self._services = services
-        self._places: dict[str, int] = {}
+        self._group_numbers: dict[str, int] = {}
         self._groups: list[dict[str, Endpoint]] = []
 
     async def follow(self) -> None:
-        """One list and one watch of its Nodes; each change of readiness writes one slice per Service."""
+        """List and watch the Nodes; each change of readiness writes one slice per Service."""
         version = await self._list()
         while True:
             async with self._client.watch("/api/v1/nodes", {"watch": "true", "resourceVersion": version}) as stream:
                 while line := await stream.line():
                     event = decode_event(line)
                     version = event.object.metadata.resource_version
-                    if (changed := self._seen(event.object)) is not None:
-                        self._publish(changed)
+                    if (group := self._update(event.object)) is not None:
+                        self._publish(group)
 
     async def _list(self) -> str:
         params = {"limit": "500"}
         while True:
             page = decode_page(await self._client.request("GET", "/api/v1/nodes", params=params))
             for node in page.items:
-                self._seen(node)
+                self._update(node)
             if not page.metadata.continue_:
                 break
             params["continue"] = page.metadata.continue_
@@ -143,30 +143,32 @@ class Remote:
             self._publish(group)
         return page.metadata.resource_version
 
-    def _seen(self, node: Node) -> int | None:
-        """The group that changed."""
+    def _update(self, node: Node) -> int | None:
+        """Update the endpoint of a node. Returns the number of the group if it changed."""
         name = node.metadata.name
-        place = self._places.setdefault(name, len(self._places) // PER_SLICE)
-        if place == len(self._groups):
+        number = self._group_numbers.setdefault(name, len(self._group_numbers) // PER_SLICE)
+        if number == len(self._groups):
             self._groups.append({})
-        group, endpoint = self._groups[place], node.endpoint()
+        group, endpoint = self._groups[number], node.endpoint()
         if group.get(name) == endpoint:
             return None
         if endpoint is None:
             del group[name]
         else:
             group[name] = endpoint
-        return place
+        return number
 
     def _publish(self, group: int) -> None:
         endpoints = tuple(self._groups[group].values())
-        for each in self._services:
+        for backend in self._services:
             labels = {
-                "kubernetes.io/service-name": each["service"],
+                "kubernetes.io/service-name": backend["service"],
                 "endpointslice.kubernetes.io/managed-by": MANAGED_BY,
             }
-            ports = (Port("https", each["port"]),)
-            self._writer.write(Slice(each["namespace"], f"{each['service']}-{group}", "IPv4", endpoints, ports, labels))
+            ports = (Port("https", backend["port"]),)
+            self._writer.write(
+                Slice(backend["namespace"], f"{backend['service']}-{group}", "IPv4", endpoints, ports, labels)
+            )
 
 
 async def main(path: str) -> None:

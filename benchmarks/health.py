@@ -1,11 +1,11 @@
-"""What health checks cost, and how soon they notice: the board and the prober as the hub runs them.
+"""Measures the cost of health checks and the time until they detect failures, with the hub's own board and prober.
 
-Everything happens in a network namespace of its own, where 10.7.0.0/16 is local and 10.7.96.0/20 leads
-nowhere: nothing outside can be reached. The backends are one process; its CPU is not counted.
+Everything runs in a separate network namespace without access to other networks: 10.7.0.0/16 is local, and packets to
+10.7.96.0/20 are dropped. The backends are a separate process, whose CPU is not counted.
 
     make bench-health                            a few minutes
     make bench-health ARGS="--seconds 10"        shorter
-    make bench-health ARGS=--write-docs          put the result into docs/performance.md
+    make bench-health ARGS=--write-docs          write the result to docs/performance.md
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from hub.runtime.clock import SystemClock  # noqa: E402
 INSIDE = "HUB_BENCH_INSIDE_NAMESPACE"
 SETUP = (
     "ip link set lo up && ip route add local 10.7.0.0/16 dev lo && "
-    "ip link add hole type bridge && ip link set hole arp off up && ip addr add 10.6.0.1/32 dev hole && "
-    'ip route add 10.7.96.0/20 dev hole table local && exec "$@"'
+    "ip link add blackhole type bridge && ip link set blackhole arp off up && ip addr add 10.6.0.1/32 dev blackhole && "
+    'ip route add 10.7.96.0/20 dev blackhole table local && exec "$@"'
 )
 CLUSTERS, PER_CLUSTER = 20, 250
 BLACKHOLED = 2000
 DEAD_CLUSTERS, DEAD_PER_CLUSTER = 10, 25
 INTERVAL, TIMEOUT, FALL = 5.0, 3.0, 3
 HTTPS_SHARE = 10
-"""One address in so many is probed with https: the backends' half of the handshakes must fit on the machine too."""
+"""One in ten addresses is probed with https, because the backends' part of the handshakes needs CPU as well."""
 PORTS = {"tcp": 18080, "http": 18080, "https": 18443}
 BEGIN, END = "<!-- bench-health: begin (make bench-health ARGS=--write-docs) -->", "<!-- bench-health: end -->"
 DOCS = ROOT / "docs/performance.md"
 
 
 class Figure(NamedTuple):
-    """One line of the result."""
+    """A row of the result table. ``met`` is None if there is no goal."""
 
     name: str
     value: str
@@ -70,7 +70,7 @@ class Figure(NamedTuple):
 
 
 def serve() -> None:
-    """Answer 200 to whatever comes, on all addresses; a process of its own."""
+    """Answer 200 to every request, on all addresses. Runs in a separate process."""
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
     class Backend(asyncio.Protocol):
@@ -90,18 +90,18 @@ def serve() -> None:
     uvloop.run(main())
 
 
-# --- the subject ----------------------------------------------------------------------------------
+# --- what is measured -------------------------------------------------------------------------------
 
 
-class Everything:
-    """Every address may be probed."""
+class AllowAll:
+    """An address policy that allows every address."""
 
     def accepts(self, text: str) -> bool:  # noqa: ARG002
         return True
 
 
 class Recorder(Board):
-    """The board, noting when each probe began."""
+    """A board that records when each probe began."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(SystemClock(), lambda _: None, folder)
@@ -117,28 +117,29 @@ class Recorder(Board):
 
 
 def live(cluster: int) -> list[str]:
-    """The addresses of one cluster that answer."""
+    """Return the addresses of a cluster that answer."""
     return [f"10.7.{cluster}.{number}" for number in range(1, PER_CLUSTER + 1)]
 
 
-def dark(cluster: int) -> list[str]:
-    """Its addresses that lead nowhere."""
+def blackholed(cluster: int) -> list[str]:
+    """Return the addresses of a cluster whose packets are dropped."""
     count = BLACKHOLED // CLUSTERS
     return [f"10.7.{100 + n // 250}.{n % 250 + 1}" for n in range(cluster * count, (cluster + 1) * count)]
 
 
 def follow(board: Board, check: Check, name: str, addresses: Iterable[list[str]], *, healthy: bool) -> None:
-    """Have addresses probed that are published already, by cluster."""
-    endpoints = [{each: Endpoint((each,), PUBLISHED) for each in mine} for mine in addresses]
+    """Let the board probe the published addresses of each cluster."""
+    clusters = [{ip: Endpoint((ip,), PUBLISHED) for ip in ips} for ips in addresses]
     watches = [
-        Watch(f"c{number}", "IPv4", check, mine, mine if healthy else {}) for number, mine in enumerate(endpoints)
+        Watch(f"c{number}", "IPv4", check, endpoints, endpoints if healthy else {})
+        for number, endpoints in enumerate(clusters)
     ]
-    board.follow(TargetKey("bench", name), watches, {f"c{number}": Everything() for number in range(CLUSTERS)})
+    board.follow(TargetKey("bench", name), watches, {f"c{number}": AllowAll() for number in range(CLUSTERS)})
 
 
 @asynccontextmanager
-async def probing(mode: str, *, dark_too: bool = False) -> Any:
-    """A board with 5,000 live addresses, warmed up."""
+async def probing(mode: str, *, with_blackholed: bool = False) -> Any:
+    """Run a board with 5,000 live addresses; yield it after a warm-up."""
     with tempfile.TemporaryDirectory() as folder:
         ca = Path(folder) / "ca.pem"
         ca.write_text(AUTHORITY)
@@ -154,11 +155,11 @@ async def probing(mode: str, *, dark_too: bool = False) -> Any:
         board = Recorder(folder)
         share = HTTPS_SHARE if mode == "https" else 1
         follow(board, check, "live", (live(number)[::share] for number in range(CLUSTERS)), healthy=True)
-        if dark_too:
-            follow(board, check, "dark", map(dark, range(CLUSTERS)), healthy=False)
+        if with_blackholed:
+            follow(board, check, "blackholed", map(blackholed, range(CLUSTERS)), healthy=False)
         task = asyncio.create_task(board.run())
-        # A blackholed address is known as such after FALL timeouts, of which the pools hold so many at a time.
-        await asyncio.sleep(75.0 if dark_too else INTERVAL * 1.5)
+        # Blackholed addresses are unhealthy after FALL timeouts each; the number of sockets limits timeouts at a time.
+        await asyncio.sleep(75.0 if with_blackholed else INTERVAL * 1.5)
         try:
             yield board, check
         finally:
@@ -167,7 +168,7 @@ async def probing(mode: str, *, dark_too: bool = False) -> Any:
 
 
 async def cpu(mode: str, seconds: float) -> list[Figure]:
-    """CPU of 5,000 targets."""
+    """Measure the CPU of 5,000 addresses (500 for https)."""
     async with probing(mode) as (board, check):
         board.recording = True
         before, began = time.process_time(), time.monotonic()
@@ -182,8 +183,8 @@ async def cpu(mode: str, seconds: float) -> list[Figure]:
 
 
 async def cadence(seconds: float) -> list[Figure]:
-    """Intervals of live addresses beside blackholed ones."""
-    async with probing("http", dark_too=True) as (board, check):
+    """Measure the probe intervals of live addresses while others are blackholed."""
+    async with probing("http", with_blackholed=True) as (board, check):
         board.recording = True
         before, began = time.process_time(), time.monotonic()
         await asyncio.sleep(max(seconds, INTERVAL * 6))
@@ -192,24 +193,24 @@ async def cadence(seconds: float) -> list[Figure]:
     alive = {address for number in range(CLUSTERS) for address in live(number)}
     means = [(times[-1] - times[0]) / (len(times) - 1) for a, times in starts.items() if a in alive and len(times) > 1]
     mean, worst = sum(means) / len(means), max(means)
-    down = sum(verdicts[address] is False for number in range(CLUSTERS) for address in dark(number))
-    met = len(means) == len(alive) and worst <= INTERVAL * 1.1 and all(verdicts[each] for each in alive)
+    down = sum(verdicts[address] is False for number in range(CLUSTERS) for address in blackholed(number))
+    met = len(means) == len(alive) and worst <= INTERVAL * 1.1 and all(verdicts[address] for address in alive)
     text = f"mean {mean:.2f} s, slowest address {worst:.2f} s ({down} known dead; {share * 100:.1f} % of a core)"
     return [Figure(f"interval of 5,000 live beside {BLACKHOLED:,} blackholed", text, "≤ 5.50 s", met)]
 
 
-async def detection(networks: list[str], doomed: list[str], *, stated: bool = False) -> list[Figure]:
-    """From the death of backends to their verdicts."""
+async def detection(networks: list[str], failing: list[str], *, stated: bool = False) -> list[Figure]:
+    """Measure the time from the failure of backends to their verdicts."""
     async with probing("http") as (board, check):
         began = time.monotonic()
         for network in networks:
             _route("add", network)
         limit = FALL * INTERVAL * 1.1 + TIMEOUT + 1.0
         times: dict[str, float] = {}
-        while len(times) < len(doomed) and time.monotonic() - began < 4 * limit:
+        while len(times) < len(failing) and time.monotonic() - began < 4 * limit:
             verdicts = board.verdicts()[check]
             now = time.monotonic() - began
-            for address in doomed:
+            for address in failing:
                 if verdicts[address] is False:
                     times.setdefault(address, now)
             await asyncio.sleep(0.05)
@@ -217,42 +218,42 @@ async def detection(networks: list[str], doomed: list[str], *, stated: bool = Fa
     for network in networks:
         _route("del", network)
     ordered = sorted(times.values())
-    text = f"{len(times)} of {len(doomed)}, median {ordered[len(ordered) // 2]:.1f} s, last {ordered[-1]:.1f} s"
-    met = len(times) == len(doomed) and ordered[-1] <= limit and others <= 2 * len(networks)
+    text = f"{len(times)} of {len(failing)}, median {ordered[len(ordered) // 2]:.1f} s, last {ordered[-1]:.1f} s"
+    met = len(times) == len(failing) and ordered[-1] <= limit and others <= 2 * len(networks)
     where = f"{len(networks)} clusters" if len(networks) > 1 else "one cluster"
-    name = f"{len(doomed)} backends in {where} go dark: verdicts"
+    name = f"{len(failing)} backends in {where} go dark: verdicts"
     return [Figure(name, text, "stated" if stated else f"≤ {limit:.1f} s", None if stated else met)]
 
 
-def scattered() -> Any:
-    """25 backends in each of ten clusters."""
+def detection_in_ten_clusters() -> Any:
+    """Let 25 backends fail in each of ten clusters."""
     clusters = range(DEAD_CLUSTERS)
-    doomed = [f"10.7.{c}.{224 + n}" for c in clusters for n in range(DEAD_PER_CLUSTER)]
-    return detection([f"10.7.{c}.224/27" for c in clusters], doomed)
+    failing = [f"10.7.{c}.{224 + n}" for c in clusters for n in range(DEAD_PER_CLUSTER)]
+    return detection([f"10.7.{c}.224/27" for c in clusters], failing)
 
 
-def together() -> Any:
-    """All backends of one cluster: more than its sockets can follow, so this is how long it takes."""
+def detection_in_one_cluster() -> Any:
+    """Let all backends of one cluster fail. They are more than its sockets can probe in time, so there is no goal."""
     return detection([f"10.7.{CLUSTERS - 1}.0/24"], live(CLUSTERS - 1), stated=True)
 
 
-def _route(what: str, network: str) -> None:
-    subprocess.run(["ip", "route", what, network, "dev", "hole", "table", "local"], check=True)
+def _route(command: str, network: str) -> None:
+    subprocess.run(["ip", "route", command, network, "dev", "blackhole", "table", "local"], check=True)
 
 
 # --- the report -----------------------------------------------------------------------------------
 
 
 def table(figures: list[Figure]) -> str:
-    """In Markdown."""
+    """Return the result as a Markdown table."""
     words = {True: "met", False: "missed", None: ""}
-    rows = [f"| {each.name} | {each.value} | {each.goal} | {words[each.met]} |" for each in figures]
+    rows = [f"| {figure.name} | {figure.value} | {figure.goal} | {words[figure.met]} |" for figure in figures]
     where = f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, Python {platform.python_version()}."
     return "\n".join([where, "", "| figure | measured | goal | |", "|---|---|---|---|", *rows])
 
 
 def measure(seconds: float) -> list[Figure]:
-    """All of it, one after the other."""
+    """Run all measurements, one after the other."""
     backend = multiprocessing.get_context("spawn").Process(target=serve, daemon=True)
     backend.start()
     for port in set(PORTS.values()):
@@ -260,7 +261,12 @@ def measure(seconds: float) -> list[Figure]:
             time.sleep(0.1)
     try:
         figures: list[Figure] = []
-        for work in (*(cpu(mode, seconds) for mode in PORTS), cadence(seconds), scattered(), together()):
+        for work in (
+            *(cpu(mode, seconds) for mode in PORTS),
+            cadence(seconds),
+            detection_in_ten_clusters(),
+            detection_in_one_cluster(),
+        ):
             figures += uvloop.run(work)
             print(figures[-1], flush=True)
         return figures
@@ -269,20 +275,20 @@ def measure(seconds: float) -> list[Figure]:
 
 
 def main() -> int:
-    """Measure inside a namespace; exit 1 where a goal is missed."""
+    """Measure inside a network namespace. Returns 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=30.0, help="how long each phase is measured")
-    parser.add_argument("--write-docs", action="store_true", help="put the result into docs/performance.md")
-    given = parser.parse_args()
+    parser.add_argument("--write-docs", action="store_true", help="write the result to docs/performance.md")
+    args = parser.parse_args()
     if not os.environ.get(INSIDE):
         argv = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", SETUP, "sh", sys.executable, *sys.argv]
         return subprocess.run(argv, env={**os.environ, INSIDE: "1"}, check=False).returncode
-    figures = measure(given.seconds)
+    figures = measure(args.seconds)
     text = table(figures)
     print(text)
-    if given.write_docs:
+    if args.write_docs:
         DOCS.write_text(replace_block(DOCS.read_text(), text, BEGIN, END))
-    return 1 if any(each.met is False for each in figures) else 0
+    return 1 if any(figure.met is False for figure in figures) else 0
 
 
 if __name__ == "__main__":

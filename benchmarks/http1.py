@@ -1,8 +1,8 @@
-"""Reading HTTP/1.1 answers: our parser next to httptools (llhttp in C), on what an API server sends most.
+"""Compares our HTTP/1.1 parser with httptools (llhttp in C), on typical answers of an API server.
 
-``pip install httptools && python -m benchmarks.http1`` prints the median time of each, both sides in one run
-(docs/adr/0002-own-transport.md). The candidate reads the head and the chunks with httptools and does the rest as
-``hub.kube.http1``: limits, lines, the end of an answer.
+``pip install httptools && python -m benchmarks.http1`` prints the median time of each parser, both measured in
+one run (docs/adr/0002-own-transport.md). ``HttptoolsConnection`` parses the head and the chunks with httptools.
+Everything else is that of ``hub.kube.http1``: limits, lines, the end of an answer.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ CHUNKED = HEADERS + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 class HttptoolsConnection(Connection):
-    """The same connection, with head and chunks read by httptools."""
+    """A connection of ``hub.kube.http1`` whose head and chunks httptools parses."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._httptools = importlib.import_module("httptools")
         self._parser: Any = self._httptools.HttpResponseParser(self)
-        self._fed = 0
+        self._head_bytes = 0
         self._fields: list[tuple[bytes, bytes]] = []
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of an answer."""
+        """Parse received bytes."""
         self.heard_at = self._loop.time()
         if self._complete:
             self.abort()
             return
         if self._head is None:
-            self._fed += len(data)
-            if self._fed > HEAD_LIMIT + 262_144:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_LIMIT + 262_144:
                 self._broken(ProtocolError("headers above the limit"))
                 return
         try:
@@ -70,9 +70,9 @@ class HttptoolsConnection(Connection):
             return
         head = Head(b"HTTP/1.1 %d OK" % status)
         for name, value in self._fields:
-            head._header(name.lower(), value)  # noqa: SLF001 - a candidate for its place
+            head._header(name.lower(), value)  # noqa: SLF001 - replaces the parser that calls it
         self._fields.clear()
-        self._fed = 0
+        self._head_bytes = 0
         self._head = head
         if head.length is not None and head.length > self._limit and self._lines is None:
             raise ProtocolError(f"a body above {self._limit} bytes")
@@ -89,11 +89,11 @@ class HttptoolsConnection(Connection):
             self._finish()
 
 
-class Wire(asyncio.Transport):
-    """A transport that goes nowhere."""
+class NullTransport(asyncio.Transport):
+    """A transport without a peer."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Forget it."""
+        """Discard the data."""
 
     def abort(self) -> None:
         """Nothing to close."""
@@ -103,32 +103,32 @@ class Wire(asyncio.Transport):
 
 
 def chunk(data: bytes) -> bytes:
-    """One chunk."""
+    """Encode data as one HTTP chunk."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 def watch(size: int, number: int) -> list[bytes]:
-    """Watch events of one chunk each, as they arrive one by one."""
+    """Return watch events, each in its own chunk."""
     line = json.dumps({"type": "MODIFIED", "object": "x" * (size - 40)}).encode() + b"\n"
     return [chunk(line)] * number
 
 
 def reads(body: bytes, size: int) -> list[bytes]:
-    """A body in chunks of what Go writes at once (4 KiB), cut into reads."""
+    """Encode a body in chunks of 4 KiB, the size of Go's write buffer, and cut it into reads of ``size`` bytes."""
     stream = b"".join(chunk(body[at : at + 4096]) for at in range(0, len(body), 4096)) + b"0\r\n\r\n"
     return [stream[at : at + size] for at in range(0, len(stream), size)]
 
 
 def follow(kind: type[Connection], loop: asyncio.AbstractEventLoop, packets: list[bytes]) -> float:
-    """Seconds for a stream of lines that are handed over as they arrive."""
+    """Return the seconds that a connection takes for a stream of lines."""
 
     async def run() -> float:
         connection = kind(loop)
-        connection.connection_made(Wire())
+        connection.connection_made(NullTransport())
         connection.start(b"", 8 << 20, lines=True)
         connection.data_received(CHUNKED)
-        taken: list[int] = []
-        following = asyncio.ensure_future(connection.follow(lambda line: taken.append(len(line))))
+        lengths: list[int] = []
+        following = asyncio.ensure_future(connection.follow(lambda line: lengths.append(len(line))))
         await asyncio.sleep(0)
         start = time.perf_counter()
         for packet in packets:
@@ -136,16 +136,16 @@ def follow(kind: type[Connection], loop: asyncio.AbstractEventLoop, packets: lis
         seconds = time.perf_counter() - start
         connection.end()
         await following
-        assert taken
+        assert lengths
         return seconds
 
     return loop.run_until_complete(run())
 
 
 def answer(kind: type[Connection], loop: asyncio.AbstractEventLoop, packets: list[bytes]) -> float:
-    """Seconds for a whole answer."""
+    """Return the seconds that a connection takes for a whole answer."""
     connection = kind(loop)
-    connection.connection_made(Wire())
+    connection.connection_made(NullTransport())
     start = time.perf_counter()
     connection.start(b"", 64 << 20)
     for packet in packets:
@@ -160,7 +160,7 @@ Run = Callable[[type[Connection], asyncio.AbstractEventLoop, list[bytes]], float
 
 
 def main() -> None:
-    """Print a table."""
+    """Measure both parsers and print a table."""
     loop = asyncio.new_event_loop()
     small, large = watch(1_500, 5_000), watch(12_000, 2_000)
     burst = b"".join(watch(1_500, 4_000))

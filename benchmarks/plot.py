@@ -1,7 +1,7 @@
 """Draws the graphs of the documentation as SVG: lines and dots over linear or logarithmic axes.
 
-Pure: values in, text out. A page of panels, one above the other or in columns. The same numbers always give the
-same bytes, so that a graph changes in git only when its figures do.
+Pure: values in, text out. A graph has panels, one above the other or in columns. The same numbers always give the same
+bytes, so a graph changes in git only if its figures change.
 
     hub = Series("hub", ((50, 1.0), (100, 2.1)), dots=True)
     cpu = Panel("CPU", Axis("clusters", log=True), Axis("% of a core", log=True), (hub,))
@@ -18,15 +18,15 @@ from html import escape
 Point = tuple[float, float]
 
 COLOURS = ("#1f5fa8", "#c2410c", "#15803d", "#7c3aed", "#0e7490", "#a16207")
-"""Of the series, in order; each has a contrast of at least 4.5 on white."""
+"""Colours of the series, in order; each has a contrast of at least 4.5 on white."""
 WIDTH, HEIGHT = 760, 190
-"""Pixels of one panel, its labels included."""
+"""Size of a panel with its labels, in pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 28, 40
-"""Pixels around its axes."""
+"""Margins around the axes of a panel, in pixels."""
 TITLE = 34
-"""Pixels above all panels."""
+"""Height of the title above all panels, in pixels."""
 TICKS = 5
-"""About so many marks on a linear axis."""
+"""Approximate number of marks on a linear axis."""
 FONT = "font-family='system-ui, sans-serif'"
 
 
@@ -37,8 +37,8 @@ class Axis:
     Attributes:
         label: with its unit.
         log: logarithmic to base 10; values must be positive.
-        low: where it begins; None = with the smallest value (0 where a linear axis is not far from it).
-        high: where it ends; None = with the greatest value.
+        low: first value; None = the smallest value, or 0 on a linear axis if that is near.
+        high: last value; None = the largest value.
     """
 
     label: str
@@ -49,14 +49,14 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What belongs together.
+    """The points of one line.
 
     Attributes:
-        name: in the legend; empty = not there.
-        points: x and y, in the order in which a line joins them.
-        line: join them.
-        dots: mark each.
-        dashed: the line is a guide or a fit, nothing that was measured.
+        name: name in the legend; empty = not in the legend.
+        points: (x, y), in the order in which the line joins them.
+        line: whether a line joins the points.
+        dots: whether each point has a dot.
+        dashed: the line is a guide or a fit, not a measurement.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A stretch of the x axis, behind all else, for instance while something is broken; ``name`` shows on hovering."""
+    """A coloured part of the x axis in the background, for instance an outage; ``name`` is its tooltip."""
 
     begin: float
     end: float
@@ -77,7 +77,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes and what is drawn there."""
+    """A pair of axes with its series and bands."""
 
     title: str
     x: Axis
@@ -87,10 +87,10 @@ class Panel:
 
 
 def svg(panels: Sequence[Panel], *, title: str = "", columns: int = 1) -> str:
-    """A document of panels, row by row.
+    """Return an SVG document of panels, row by row.
 
     Raises:
-        ValueError: nothing to draw, a value that is no number, or none above 0 on a logarithmic axis.
+        ValueError: there is no panel, or a value is not finite, or not above 0 on a logarithmic axis.
     """
     if not panels:
         raise ValueError("a graph has at least one panel")
@@ -101,7 +101,7 @@ def svg(panels: Sequence[Panel], *, title: str = "", columns: int = 1) -> str:
     parts = [f"<svg xmlns='http://www.w3.org/2000/svg' {size} role='img' {FONT} font-size='11' fill='#333'>"]
     if title:
         parts.append(f"<title>{escape(title)}</title>")
-    parts.append("<rect width='100%' height='100%' fill='#fff'/>")  # also where the page around it is dark
+    parts.append("<rect width='100%' height='100%' fill='#fff'/>")  # white background, on a dark page too
     if title:
         parts.append(_text(LEFT, 22, title, "font-size='15' font-weight='600'"))
     for number, panel in enumerate(panels):
@@ -113,34 +113,34 @@ def svg(panels: Sequence[Panel], *, title: str = "", columns: int = 1) -> str:
 
 
 class _Scale:
-    """From values to pixels, and where the marks are."""
+    """Converts values to pixels, and chooses the marks."""
 
     def __init__(self, axis: Axis, values: Iterable[float], begin: float, end: float) -> None:
         found = list(values)
-        if any(not math.isfinite(each) or (axis.log and each <= 0) for each in found):
+        if any(not math.isfinite(value) or (axis.log and value <= 0) for value in found):
             raise ValueError(f"{axis.label}: a value that cannot be drawn")
         low = min(found, default=1.0) if axis.low is None else axis.low
         high = max(found, default=low + 1) if axis.high is None else axis.high
         if not axis.log and axis.low is None and 0 < low < high / 2:
             low = 0.0
         self.log = axis.log
-        if low >= high:  # all values alike: some room around them
+        if low >= high:  # all values are equal: leave some room around them
             low, high = (low / 2, low * 2) if axis.log else (low - 0.5, low + 0.5)
         self.ticks = log_ticks(low, high) if axis.log else linear_ticks(low, high)
         self.low = min(low, self.ticks[0]) if axis.low is None else low
         self.high = max(high, self.ticks[-1]) if axis.high is None else high
-        self.ticks = [each for each in self.ticks if self.low <= each <= self.high]
+        self.ticks = [tick for tick in self.ticks if self.low <= tick <= self.high]
         self._begin, self._end = begin, end
 
     def __call__(self, value: float) -> float:
-        """Pixels; what lies outside ends at the edge."""
+        """Convert a value to pixels. A value outside of the axis is put at its end."""
         low, high, at = self.low, self.high, min(max(value, self.low), self.high)
         share = math.log(at / low) / math.log(high / low) if self.log else (at - low) / (high - low)
         return round(self._begin + share * (self._end - self._begin), 1)
 
 
 def linear_ticks(low: float, high: float) -> list[float]:
-    """Round values 1, 2 or 5 × 10ⁿ apart, from the last one at or below ``low`` to the first at or above ``high``."""
+    """Return marks 1, 2 or 5 × 10ⁿ apart, from the last one ≤ ``low`` to the first one ≥ ``high``."""
     raw = (high - low) / TICKS
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= raw * (1 - 1e-9))
@@ -149,19 +149,19 @@ def linear_ticks(low: float, high: float) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten, with 2 and 5 between them where there are not many; the first ≤ ``low``, the last ≥ ``high``."""
+    """Return powers of ten, and 2 and 5 times them if there are few; the first is ≤ ``low``, the last ≥ ``high``."""
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     factors = (1, 2, 5) if last - first <= 3 else (1,)
     every = sorted(factor * 10.0**power for power in range(first, last + 1) for factor in factors)
-    begin = max((each for each in every if each <= low * (1 + 1e-9)), default=every[0])
-    end = min((each for each in every if each >= high * (1 - 1e-9)), default=every[-1])
-    return [each for each in every if begin <= each <= end]
+    begin = max((tick for tick in every if tick <= low * (1 + 1e-9)), default=every[0])
+    end = min((tick for tick in every if tick >= high * (1 - 1e-9)), default=every[-1])
+    return [tick for tick in every if begin <= tick <= end]
 
 
 def _panel(panel: Panel) -> list[str]:
     points = [point for series in panel.series for point in series.points]
-    x = _Scale(panel.x, (each[0] for each in points), LEFT, WIDTH - RIGHT)
-    y = _Scale(panel.y, (each[1] for each in points), HEIGHT - BOTTOM, TOP)
+    x = _Scale(panel.x, (point[0] for point in points), LEFT, WIDTH - RIGHT)
+    y = _Scale(panel.y, (point[1] for point in points), HEIGHT - BOTTOM, TOP)
     parts = [_text(LEFT, TOP - 10, panel.title, "font-size='12' font-weight='600'"), *_bands(panel.bands, x)]
     parts += _axes(panel, x, y)
     for number, series in enumerate(panel.series):
@@ -181,14 +181,14 @@ def _bands(bands: Iterable[Band], x: _Scale) -> list[str]:
 def _axes(panel: Panel, x: _Scale, y: _Scale) -> list[str]:
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     parts = []
-    for each in y.ticks:
-        at = y(each)
+    for tick in y.ticks:
+        at = y(tick)
         parts.append(f"<path d='M{LEFT} {at}H{right}' stroke='#ddd'/>")
-        parts.append(_text(LEFT - 6, at + 4, number(each), "text-anchor='end'"))
-    for each in x.ticks:
-        at = x(each)
+        parts.append(_text(LEFT - 6, at + 4, number(tick), "text-anchor='end'"))
+    for tick in x.ticks:
+        at = x(tick)
         parts.append(f"<path d='M{at} {bottom}v4' stroke='#333'/>")
-        parts.append(_text(at, bottom + 16, number(each), "text-anchor='middle'"))
+        parts.append(_text(at, bottom + 16, number(tick), "text-anchor='middle'"))
     parts.append(f"<path d='M{LEFT} {TOP}V{bottom}H{right}' fill='none' stroke='#333'/>")
     parts.append(_text((LEFT + right) / 2, HEIGHT - 8, panel.x.label, "text-anchor='middle'"))
     middle = (TOP + bottom) / 2
@@ -198,7 +198,7 @@ def _axes(panel: Panel, x: _Scale, y: _Scale) -> list[str]:
 
 
 def _series(series: Series, colour: str, x: _Scale, y: _Scale) -> list[str]:
-    at = [(x(each[0]), y(each[1])) for each in series.points]
+    at = [(x(point[0]), y(point[1])) for point in series.points]
     parts = []
     if series.line and at:
         dash = " stroke-dasharray='6 4'" if series.dashed else ""
@@ -210,19 +210,19 @@ def _series(series: Series, colour: str, x: _Scale, y: _Scale) -> list[str]:
 
 
 def _legend(series: Sequence[Series]) -> list[str]:
-    """At the top right, from the right to the left."""
+    """Draw the names at the top right, from right to left."""
     parts, right = [], float(WIDTH - RIGHT)
-    for number, each in reversed(list(enumerate(series))):
-        if each.name:
+    for position, one in reversed(list(enumerate(series))):
+        if one.name:
             parts.append(
-                _text(right, TOP - 10, each.name, f"text-anchor='end' style='fill:{COLOURS[number % len(COLOURS)]}'")
+                _text(right, TOP - 10, one.name, f"text-anchor='end' style='fill:{COLOURS[position % len(COLOURS)]}'")
             )
-            right -= 6.2 * len(each.name) + 14  # about what a letter of this size takes
+            right -= 6.2 * len(one.name) + 14  # 6.2: approximate width of a letter
     return parts
 
 
 def number(value: float) -> str:
-    """As a person writes it: 0.2, 50, 2000."""
+    """Return a number without superfluous digits, such as 0.2, 50 or 2000."""
     return f"{value:.0f}" if value == round(value) else f"{value:.6g}"
 
 

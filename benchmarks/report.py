@@ -1,4 +1,4 @@
-"""From single runs to the table of medians and ratios. Pure: no servers, no clock."""
+"""Computes the table of medians and ratios from single runs. Pure: no servers, no clock."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Figure(NamedTuple):
     """A figure of the table.
 
     Attributes:
-        key: its name in results.
-        title: its name in tables.
-        digits: after the point.
+        key: name in results.
+        title: name in tables.
+        digits: decimal places.
     """
 
     key: str
@@ -49,7 +49,7 @@ FIGURES = (
 )
 
 GOALS: Mapping[Row, Mapping[str, float]] = {
-    ROWS[0]: dict.fromkeys((each.key for each in FIGURES[:6]), 1.0) | {"converge_s": 1.2, "rolling_writes": 0.5},
+    ROWS[0]: dict.fromkeys((figure.key for figure in FIGURES[:6]), 1.0) | {"converge_s": 1.2, "rolling_writes": 0.5},
     ROWS[1]: {
         "converge_s": 0.85,
         "all_p50_ms": 0.75,
@@ -62,53 +62,53 @@ GOALS: Mapping[Row, Mapping[str, float]] = {
     ROWS[2]: {"all_p50_ms": 1.0, "all_p99_ms": 1.2, "rolling_writes": 0.5},
     ROWS[3]: {"paced5_p50_ms": 1.2, "paced5_p99_ms": 1.5, "paced20_p50_ms": 1.2, "paced20_p99_ms": 1.5},
 }
-"""The most that hub / goref may be."""
+"""Upper limits of the ratio hub / goref."""
 
-ENOUGH = {"paced5_p50_ms": 60.0, "paced5_p99_ms": 60.0, "paced20_p50_ms": 60.0, "paced20_p99_ms": 60.0}
-"""Where the hub's own figure is no higher, the ratio does not matter."""
+GOOD_ENOUGH = {"paced5_p50_ms": 60.0, "paced5_p99_ms": 60.0, "paced20_p50_ms": 60.0, "paced20_p99_ms": 60.0}
+"""The ratio does not matter if the hub's own figure is at most this."""
 
-MOST = {"rolling_last_s": 0.15}
-"""The most that the hub's own figure may be, where there is no ratio to compare."""
+ABSOLUTE_LIMITS = {"rolling_last_s": 0.15}
+"""Upper limits of the hub's own figure, for figures without a goal for the ratio."""
 
 
 def absolute_goal(row: Row, key: str) -> float | None:
-    """What the hub's own figure must be, for those that are counts."""
+    """Return the exact value that a count of the hub must have, or None for other figures."""
     return {"writes_per_flip": float(row.services), "heartbeat_writes": 0.0}.get(key)
 
 
 def medians(runs: Iterable[Result]) -> dict[str, dict[str, float]]:
-    """Subject -> figure -> median over its runs that converged and missed nothing."""
+    """Return program -> figure -> median over the runs that converged and missed no change."""
     by_subject: dict[str, list[Result]] = {}
-    for each in runs:
-        if good(each):
-            by_subject.setdefault(each["subject"], []).append(each)
+    for run in runs:
+        if good(run):
+            by_subject.setdefault(run["subject"], []).append(run)
     return {
         subject: {
-            figure.key: statistics.median(each[figure.key] for each in found)
+            figure.key: statistics.median(run[figure.key] for run in good_runs)
             for figure in FIGURES
-            if all(figure.key in each for each in found)
+            if all(figure.key in run for run in good_runs)
         }
-        for subject, found in by_subject.items()
+        for subject, good_runs in by_subject.items()
     }
 
 
 def good(run: Result) -> bool:
-    """Whether a run measured what it should."""
+    """Whether a run converged and missed no change."""
     return bool(run["converged"]) and not run["missed"]
 
 
 def ratio(one: float | None, other: float | None) -> float | None:
-    """``one`` / ``other``; None where one is missing or nothing is divided by."""
+    """Return ``one`` / ``other``, or None if one of them is missing or ``other`` is 0."""
     return one / other if one is not None and other else None
 
 
 def row_of(run: Result) -> Row:
-    """The row a run belongs to."""
+    """Return the row of a run."""
     return Row(run["clusters"], run["nodes"], run["services"] // run["clusters"])
 
 
 def table(row: Row, runs: Sequence[Result]) -> list[str]:
-    """A Markdown table of one row: medians, ratios, goals."""
+    """Return a Markdown table of one row: medians, ratios, goals."""
     found = medians(runs)
     lines = [
         "| figure | goref | hub | floor | hub / goref | goal | hub / floor |",
@@ -116,7 +116,7 @@ def table(row: Row, runs: Sequence[Result]) -> list[str]:
     ]
     for figure in FIGURES:
         if not any(figure.key in figures for figures in found.values()):
-            continue  # not taken in this row
+            continue  # not measured in this row
         values = {subject: found.get(subject, {}).get(figure.key) for subject in ("goref", "hub", "floor")}
         to_goref = ratio(values["hub"], values["goref"])
         cells = [
@@ -131,23 +131,23 @@ def table(row: Row, runs: Sequence[Result]) -> list[str]:
 
 
 def _goal(row: Row, figure: Figure, value: float | None, to_goref: float | None) -> str:
-    """The goal, and whether it is reached."""
+    """Return the text of a goal, with a mark that says whether it is reached."""
     exact = absolute_goal(row, figure.key)
     if exact is not None:
         text = f"{exact:g}"
         return text if value is None else f"{text} {'✓' if value == exact else '✗'}"
-    goal, most = GOALS.get(row, {}).get(figure.key), MOST.get(figure.key)
-    if goal is None and most is not None and row in GOALS:
-        text = f"hub ≤ {most}"
-        return text if value is None else f"{text} {'✓' if round(value, figure.digits) <= most else '✗'}"
+    goal, limit = GOALS.get(row, {}).get(figure.key), ABSOLUTE_LIMITS.get(figure.key)
+    if goal is None and limit is not None and row in GOALS:
+        text = f"hub ≤ {limit}"
+        return text if value is None else f"{text} {'✓' if round(value, figure.digits) <= limit else '✗'}"
     if goal is None:
         return "–"
     text = f"≤ {goal}"
-    if (enough := ENOUGH.get(figure.key)) is not None:
-        text = f"{text} or hub ≤ {enough:g}"
-        if value is not None and round(value, figure.digits) <= enough:
+    if (good_enough := GOOD_ENOUGH.get(figure.key)) is not None:
+        text = f"{text} or hub ≤ {good_enough:g}"
+        if value is not None and round(value, figure.digits) <= good_enough:
             return f"{text} ✓"
-    # As printed: 1.004 reads 1.00 and is called reached.
+    # Compare the printed number: 1.004 is printed as 1.00 and reaches a goal of 1.0.
     return text if to_goref is None else f"{text} {'✓' if round(to_goref, 2) <= goal else '✗'}"
 
 
@@ -156,18 +156,18 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def document(report: Mapping[str, Any]) -> str:
-    """The measured part of docs/performance.md: machine, tables, commands."""
+    """Return the measured block of docs/performance.md: machine, tables, commands."""
     machine = report["machine"]
     lines = [
         f"Measured on {report['date']}: {machine['cores']} cores, {machine['memory_gb']} GB memory, {machine['arch']},",
         f"Python {machine['python']}, Go {machine['go']}, Kubernetes {machine['kubernetes']}, etcd {machine['etcd']}.",
     ]
     for row in dict.fromkeys(map(row_of, report["runs"])):
-        runs = [each for each in report["runs"] if row_of(each) == row]
-        rounds = max(each["round"] for each in runs) + 1
+        runs = [run for run in report["runs"] if row_of(run) == row]
+        rounds = max(run["round"] for run in runs) + 1
         heading = f"**{row}** ({rounds} {'round' if rounds == 1 else 'rounds'} of {runs[0]['flips']} flips, medians)"
         lines += ["", heading, "", *table(row, runs)]
-        bad = [each for each in runs if not good(each)]
+        bad = [run for run in runs if not good(run)]
         if bad:
             lines += ["", f"Not counted: {len(bad)} of {len(runs)} runs, which did not finish or missed changes."]
     if report["commands"]:
@@ -179,7 +179,7 @@ def document(report: Mapping[str, Any]) -> str:
 
 
 def replace_block(page: str, text: str, begin: str, end: str) -> str:
-    """A page with the text between two marks replaced.
+    """Replace the text between two marks of a page.
 
     Raises:
         ValueError: the page lacks one of the marks.

@@ -1,14 +1,14 @@
-"""Measures how fast a copy of a Service follows its source: the hub beside a client-go watcher. ``make bench-copy``.
+"""Compares how fast the hub and a client-go watcher update the copy of a Service: ``make bench-copy``.
 
-One API server on loopback, a source with one slice and its copy. Each change replaces one address of the
-source; the time runs from that request until a watch of the harness's own sees the copy with the new address. Changes
-are made as soon as the copy has followed the last one, then 5 and 20 times a second, whether it has or not.
-The subjects take turns, in the other order every other round; medians of one invocation may be compared.
+There is one API server on loopback, with a source of one slice and its copy. Each change replaces one address of the
+source; the time runs from that request until a separate watch sees the new address in the copy. First, each change
+waits until the copy shows the previous one; then there are 5 and 20 changes a second, which do not wait. The programs
+take turns, in reverse order in every other round: compare medians of one invocation.
 
     make bench-copy                              3 endpoints and 100, 3 rounds: about a quarter of an hour
-    make bench-copy ARGS="--sizes 1000"          another size (beyond 1,000, slices are full)
-    make bench-copy ARGS=--write-docs            put the result into docs/performance.md
-    make bench-copy ARGS=--quick                 does it run? the figures mean nothing
+    make bench-copy ARGS="--sizes 1000"          another size, at most 1,000
+    make bench-copy ARGS=--write-docs            write the result to docs/performance.md
+    make bench-copy ARGS=--quick                 a smoke test; the figures mean nothing
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # run as a script, only this folder is there
+sys.path.insert(0, str(ROOT))  # when run as a script, sys.path contains only benchmarks/
 
 from benchmarks.bench import PAGE, between, machine, order  # noqa: E402
 from benchmarks.measure import p99  # noqa: E402
@@ -44,31 +44,31 @@ from tests.support.apiserver.server import ApiServer  # noqa: E402
 GOCOPY = Path(__file__).resolve().parent / "gocopy"
 SUBJECTS = ("gocopy", "hub")
 GOALS = {"p50_ms": 1.2, "p99_ms": 1.5}
-"""The most that the hub's times may be, in those of the watcher."""
-ENOUGH = 60.0
-"""Milliseconds: where the hub's time is no longer, the ratio does not matter."""
+"""Upper limits of the ratio hub / gocopy."""
+GOOD_ENOUGH = 60.0
+"""Milliseconds: the ratio does not matter if the hub's time is at most this."""
 PACES = (0, 5, 20)
-"""Changes a second; 0 = each as soon as the copy has followed the last one."""
+"""Changes a second; 0 = each change waits until the copy shows the previous one."""
 SOURCE, TARGET = "source", "copy"
 LIMIT = 30.0
 BEGIN, END = "<!-- bench-copy: begin (make bench-copy ARGS=--write-docs) -->", "<!-- bench-copy: end -->"
 
 
 class Copy:
-    """The addresses of the copy's slice, as the harness sees them."""
+    """The addresses in the copy's slice, from a watch."""
 
     def __init__(self) -> None:
         self.addresses: frozenset[str] = frozenset()
         self.changed = asyncio.Event()
 
-    def take(self, event: Event) -> None:
-        """One event of the watch."""
+    def apply(self, event: Event) -> None:
+        """Apply an event of the watch."""
         endpoints = [] if event.type == "DELETED" else event.object.endpoints or []
-        self.addresses = frozenset(address for each in endpoints for address in each.addresses)
+        self.addresses = frozenset(address for endpoint in endpoints for address in endpoint.addresses)
         self.changed.set()
 
     async def until(self, reached: Callable[[frozenset[str]], bool]) -> float:
-        """When it was first seen like this, by ``time.perf_counter``."""
+        """Wait until the addresses fulfil a condition. Returns the ``time.perf_counter()`` of that moment."""
         async with asyncio.timeout(LIMIT):
             while not reached(self.addresses):
                 self.changed.clear()
@@ -77,46 +77,50 @@ class Copy:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure what the command line says; 1 where that is not possible, whatever the figures are."""
+    """Run the benchmark. Returns 1 if it could not run; goals that are missed do not matter."""
     parser = argparse.ArgumentParser(prog="service_copy.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sizes", type=sizes, default=[3, 100], help="endpoints of the source: 3,100")
     parser.add_argument("--subjects", type=lambda text: text.split(","), default=list(SUBJECTS))
     parser.add_argument("--rounds", type=between(1, 100), default=3)
-    parser.add_argument("--changes", type=between(1, 10_000), default=200, help="that wait for the copy, per round")
-    parser.add_argument("--seconds", type=between(1, 600), default=30, help="of changes at each pace, per round")
+    parser.add_argument(
+        "--changes", type=between(1, 10_000), default=200, help="changes that wait for the copy, per round"
+    )
+    parser.add_argument(
+        "--seconds", type=between(1, 600), default=30, help="seconds of changes at each pace, per round"
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke test: 1 round, 3 changes")
-    parser.add_argument("--write-docs", action="store_true", help="put the result into docs/performance.md")
-    given = parser.parse_args(argv)
-    if given.quick:
-        given.sizes, given.rounds, given.changes, given.seconds = [3], 1, 3, 1
+    parser.add_argument("--write-docs", action="store_true", help="write the result to docs/performance.md")
+    args = parser.parse_args(argv)
+    if args.quick:
+        args.sizes, args.rounds, args.changes, args.seconds = [3], 1, 3, 1
     try:
-        found = asyncio.run(measured(given))
+        result = asyncio.run(measure_all(args))
     except binaries.KitUnavailable as error:
         print(f"cannot measure: {error}", file=sys.stderr)
         return 1
-    text = document(found)
+    text = document(result)
     print(f"\n{text}")
-    if given.write_docs and not given.quick:
+    if args.write_docs and not args.quick:
         PAGE.write_text(replace_block(PAGE.read_text(), text, BEGIN, END))
     return 0
 
 
 def sizes(text: str) -> list[int]:
-    """``3,100``."""
+    """Parse sizes such as ``3,100``."""
     found = [int(part) for part in text.split(",")]
-    if not all(1 <= each <= 1000 for each in found):
+    if not all(1 <= size <= 1000 for size in found):
         raise argparse.ArgumentTypeError("a slice holds 1 to 1000 endpoints")
     return found
 
 
-async def measured(given: argparse.Namespace) -> dict[str, Any]:
-    """Every run the command line asks for.
+async def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure all sizes, rounds and programs of the command line.
 
     Raises:
-        KitUnavailable: there is no API server or no Go program, and they cannot be built.
+        KitUnavailable: the API server or the Go program is missing and cannot be built.
     """
     go = "not used"
-    if "gocopy" in given.subjects:
+    if "gocopy" in args.subjects:
         go = go_version(await asyncio.to_thread(binaries.ensure_go_program, GOCOPY))
     binaries.ensure("etcd", "kube-apiserver")
     runs = []
@@ -129,10 +133,10 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
             async with Api(server) as api:
                 await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
                 await api.call("POST", f"/api/v1/namespaces/{NAMESPACE}/services", service(TARGET))
-                for size in given.sizes:
-                    for number in range(given.rounds):
-                        for subject in order(given.subjects, number):
-                            counts = {pace: given.seconds * pace or given.changes for pace in PACES}
+                for size in args.sizes:
+                    for number in range(args.rounds):
+                        for subject in order(args.subjects, number):
+                            counts = {pace: args.seconds * pace or args.changes for pace in PACES}
                             for pace, times in (await one_run(api, folder, subject, size, counts)).items():
                                 run = {
                                     "subject": subject,
@@ -150,14 +154,14 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
 
 
 async def one_run(api: Api, folder: Path, subject: str, size: int, counts: Mapping[int, int]) -> dict[int, list[float]]:
-    """Seconds of each change by pace, with one subject at work; ``counts`` says how many changes each pace has."""
+    """Run one program. Returns the seconds of each change by pace; ``counts`` is the number of changes of each pace."""
     await api.call("DELETE", f"{SLICES}?labelSelector=kubernetes.io/service-name")
     addresses = [f"10.50.{number >> 8}.{number & 255}" for number in range(size)]
     made = await api.call("POST", SLICES, source_slice(addresses))
     version = made["metadata"]["resourceVersion"]
     copy = Copy()
     selector = f"labelSelector=kubernetes.io/service-name={TARGET}"
-    watching = asyncio.create_task(api.watch(f"{SLICES}?{selector}", version, copy.take))
+    watching = asyncio.create_task(api.watch(f"{SLICES}?{selector}", version, copy.apply))
     fresh = (f"10.60.{number >> 8}.{number & 255}" for number in itertools.count())
     try:
         async with running(folder, subject):
@@ -171,9 +175,9 @@ async def one_run(api: Api, folder: Path, subject: str, size: int, counts: Mappi
 async def changes(
     api: Api, copy: Copy, addresses: list[str], fresh: Iterator[str], pace: int, count: int
 ) -> list[float]:
-    """Replace one address after the other; seconds until the copy had each."""
+    """Replace one address after the other. Returns the seconds until the copy had each new one."""
 
-    async def followed(begin: float, address: str) -> float:
+    async def published(begin: float, address: str) -> float:
         return await copy.until(lambda found: address in found) - begin
 
     waiting: list[asyncio.Task[float]] = []
@@ -182,8 +186,8 @@ async def changes(
         if pace:
             await asyncio.sleep(max(0.0, begin + number / pace - time.perf_counter()))
         address = addresses[number % len(addresses)] = next(fresh)
-        waiting.append(asyncio.create_task(followed(time.perf_counter(), address)))
-        # Awaited, since each request has all addresses: the older one of two must not arrive last.
+        waiting.append(asyncio.create_task(published(time.perf_counter(), address)))
+        # Awaited, because each request replaces all addresses: requests must not overtake each other.
         body = {"endpoints": source_slice(addresses)["endpoints"]}
         await api.call("PATCH", f"{SLICES}/{SOURCE}", body, "application/merge-patch+json")
         if not pace:
@@ -192,19 +196,19 @@ async def changes(
 
 
 def source_slice(addresses: Sequence[str]) -> dict[str, Any]:
-    """The source's one slice."""
+    """Return the source's only slice."""
     conditions = {"ready": True, "serving": True, "terminating": False}
     return {
         "metadata": {"name": SOURCE, "labels": {"kubernetes.io/service-name": SOURCE}},
         "addressType": "IPv4",
-        "endpoints": [{"addresses": [each], "conditions": conditions} for each in addresses],
+        "endpoints": [{"addresses": [ip], "conditions": conditions} for ip in addresses],
         "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}],
     }
 
 
 @asynccontextmanager
 async def running(folder: Path, subject: str) -> AsyncIterator[None]:
-    """A subject at work; the hub as in production."""
+    """Run one program; the hub runs as in production."""
     access = str(kubeconfig(folder, "hub"))
     if subject == "gocopy":
         argv = [str(binaries.ensure_go_program(GOCOPY)), "-kubeconfig", access, "-source", SOURCE, "-target", TARGET]
@@ -229,24 +233,24 @@ async def running(folder: Path, subject: str) -> AsyncIterator[None]:
 
 
 def goal(key: str, pace: int) -> str:
-    """What the hub is to reach."""
-    return f"≤ {GOALS[key]} or hub ≤ {ENOUGH:g} ms" if _short_is_enough(key, pace) else f"≤ {GOALS[key]}"
+    """Return the text of the goal."""
+    return f"≤ {GOALS[key]} or hub ≤ {GOOD_ENOUGH:g} ms" if _accepts_short_times(key, pace) else f"≤ {GOALS[key]}"
 
 
 def verdict(key: str, pace: int, values: Mapping[str, float], ratio: float | None) -> str:
-    """Whether it does; "" where there is nothing to compare."""
+    """Return whether the hub reaches the goal; "" if there is no ratio."""
     if ratio is None:
         return ""
-    short = _short_is_enough(key, pace) and values["hub"] <= ENOUGH
+    short = _accepts_short_times(key, pace) and values["hub"] <= GOOD_ENOUGH
     return "met" if short or round(ratio, 2) <= GOALS[key] else "missed"
 
 
-def _short_is_enough(key: str, pace: int) -> bool:
+def _accepts_short_times(key: str, pace: int) -> bool:
     return pace > 0 or key == "p99_ms"
 
 
 def document(found: dict[str, Any]) -> str:
-    """The table of docs/performance.md."""
+    """Return the measured block of docs/performance.md."""
     used = found["machine"]
     programs = f"Python {used['python']}, Go {used['go']}, kube-apiserver {used['kubernetes']}, etcd {used['etcd']}"
     about = f"{used['cores']} cores, {programs}; medians over the rounds."

@@ -1,4 +1,4 @@
-"""What the harness reads of EndpointSlices in lists and watches: its own structs, which share nothing with the hub."""
+"""Structs of the EndpointSlice fields that the harness reads. They share no code with the hub."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Conditions(msgspec.Struct, gc=False):
-    """Of an endpoint; without ``ready`` it is taken for ready, as the API says."""
+    """Conditions of an endpoint. A missing ``ready`` means ready, as the API defines."""
 
     ready: bool | None = None
 
@@ -25,7 +25,7 @@ class Port(msgspec.Struct, gc=False):
 
 
 class Meta(msgspec.Struct, rename="camel", gc=False):
-    """Of a slice or of a list; the Status of an ERROR event has none of it."""
+    """Metadata of a slice or a list; empty for the Status of an ERROR event."""
 
     name: str = ""
     resource_version: str = ""
@@ -33,20 +33,21 @@ class Meta(msgspec.Struct, rename="camel", gc=False):
 
     @property
     def service(self) -> str:
-        """The Service that a slice belongs to; "" for none."""
+        """The Service of a slice, or ""."""
         return self.labels.get("kubernetes.io/service-name", "")
 
 
 class Slice(msgspec.Struct, gc=False):
-    """One slice; lists that are ``null`` in JSON stay None."""
+    """One slice. A list that is ``null`` in JSON is None."""
 
     metadata: Meta = msgspec.field(default_factory=Meta)
     endpoints: list[Endpoint] | None = None
     ports: list[Port] | None = None
 
     def ready(self) -> list[str]:
-        """The addresses that are not shown as not ready, in order."""
-        return [one for each in self.endpoints or () if each.conditions.ready is not False for one in each.addresses]
+        """The addresses of ready endpoints, in order."""
+        ready = [endpoint for endpoint in self.endpoints or () if endpoint.conditions.ready is not False]
+        return [address for endpoint in ready for address in endpoint.addresses]
 
 
 class Event(msgspec.Struct, gc=False):
@@ -57,7 +58,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 class SliceList(msgspec.Struct, gc=False):
-    """All slices, and the version to watch from."""
+    """All slices, with the resourceVersion to watch from."""
 
     metadata: Meta
     items: list[Slice]

@@ -1,10 +1,10 @@
-"""The remote clusters of a soak: simulated API servers, clouds and inventory files, in a process of their own.
+"""The remote clusters of a soak: simulated API servers, clouds and inventory files, in a separate process.
 
     python benchmarks/soak_remotes.py FOLDER CLUSTERS NODES SECONDS_PER_REPORT
 
-Nodes report all the time. Everything else is told by lines of JSON on FOLDER/remotes.sock, each answered by one:
-``{"do": "replace", "cluster": "c1", "old": "10.1.0.1", "new": "10.1.0.101"}``. Nodes are named after their addresses,
-which are data: nothing connects to them.
+Nodes report all the time. Everything else happens on commands: lines of JSON on the socket FOLDER/remotes.sock, each
+answered by one line. Example: ``{"do": "replace", "cluster": "c1", "old": "10.1.0.1", "new": "10.1.0.101"}``. Nodes are
+named after their addresses. Nothing connects to these addresses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # run as a script, only this folder is there
+sys.path.insert(0, str(ROOT))  # when run as a script, sys.path contains only benchmarks/
 
 from hub_testkit import SimulatedCluster, make_node  # noqa: E402
 from hub_testkit.demo.ionos import IonosCloud  # noqa: E402
@@ -28,21 +28,21 @@ from hub_testkit.demo.ionos import IonosCloud  # noqa: E402
 from benchmarks.soak_script import Fleet, Truth  # noqa: E402
 
 SOCKET = "remotes.sock"
-PARTS = "parts.json"
-"""What the registry and the hub's command line need to know of the clusters."""
+INFO = "remotes.json"
+"""File with the providers for the registry and the hosts for the hub's command line."""
 HISTORY = 256
-"""Changes a cluster remembers: a minute of its nodes' reports at ten times production's rate."""
+"""Changes that a cluster remembers: a minute of its nodes' reports at ten times production's rate."""
 BOOKMARKS = 60.0
 REFRESH, INTERVAL = "5s", "5s"
-"""How often clouds and inventory files are looked at."""
+"""How often the hub reads clouds and inventory files."""
 CHUNK = 8
-"""Reports in a row before the loop may do something else."""
-RESTART = 60.0
-"""Seconds in which a dead cluster's port must become free again."""
+"""Reports between two pauses, in which the event loop can do other work."""
+RESTART_LIMIT = 60.0
+"""Seconds that a restart may wait until the cluster's port is free again."""
 
 
 class Remotes:
-    """Serves inside :meth:`serve`."""
+    """The simulated clusters, and the commands that change them; :meth:`serve` runs them."""
 
     def __init__(self, folder: Path, fleet: Fleet) -> None:
         self.folder = folder
@@ -55,10 +55,10 @@ class Remotes:
         self.reports = 0
 
     async def start(self) -> None:
-        """Fill and start everything; writes kubeconfigs, inventories and what the registry needs to know."""
+        """Fill and start the clusters, and write kubeconfigs, inventories and ``INFO``."""
         (self.folder / "inventories").mkdir()
         truth = Truth(self.fleet)
-        parts: dict[str, Any] = {"providers": {}, "hosts": []}
+        info: dict[str, Any] = {"providers": {}, "hosts": []}
         for name in self.fleet.names:
             kind = self.fleet.kind(name)
             config: dict[str, Any] = {}
@@ -80,12 +80,12 @@ class Remotes:
             if kind == "ionos":
                 cloud.write_files(self.folder)
                 config = yaml.safe_load(cloud.config(name)) | {"refresh": REFRESH}
-                parts["hosts"] += sorted(cloud.allow_api_hosts)
-            parts["providers"][name] = {"name": kind, **({"config": config} if config else {})}
-        (self.folder / PARTS).write_text(json.dumps(parts))
+                info["hosts"] += sorted(cloud.allow_api_hosts)
+            info["providers"][name] = {"name": kind, **({"config": config} if config else {})}
+        (self.folder / INFO).write_text(json.dumps(info))
 
     async def report(self, every: float) -> None:
-        """Let every node that is Ready report once in ``every`` seconds; for ever."""
+        """Let every Ready node report once in ``every`` seconds, for ever."""
         while True:
             nodes = [(sim, name) for sim in self.sims.values() for name in sorted(self.names[sim.name])]
             begin = time.monotonic()
@@ -97,35 +97,35 @@ class Remotes:
                     self.reports += 1
             await asyncio.sleep(max(0.01, begin + every - time.monotonic()))
 
-    # --- what is told ------------------------------------------------------------------------------
+    # --- commands --------------------------------------------------------------------------------
 
-    async def do(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry out an order; its answer."""
-        cluster = order.get("cluster", "")
-        match order["do"]:
+    async def execute(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Execute a command and return the answer."""
+        cluster = command.get("cluster", "")
+        match command["do"]:
             case "replace":
-                self._join(cluster, order["new"])
-                self._leave(cluster, order["old"])
+                self._join(cluster, command["new"])
+                self._leave(cluster, command["old"])
             case "unready" | "ready" as what:
-                name = _name(order["node"])
+                name = _name(command["node"])
                 (self.silent.add if what == "unready" else self.silent.discard)((cluster, name))
                 self.sims[cluster].nodes.set_ready(name, True if what == "ready" else "Unknown")
             case "break":
-                await self._break(cluster, order["what"])
+                await self._break(cluster, command["what"])
             case "heal":
-                await self._heal(cluster, order["what"])
+                await self._heal(cluster, command["what"])
             case "state":
                 streams = sum(sim.streams("nodes") for sim in self.sims.values())
                 return {"reports": self.reports, "streams": streams}
             case unknown:
-                raise ValueError(f"no order {unknown}")
+                raise ValueError(f"unknown command {unknown}")
         return {}
 
     def _join(self, cluster: str, address: str) -> None:
         name = _name(address)
         if cluster in self.inventories:
             self.inventories[cluster].add(address)
-            return  # written with the leaving one
+            return  # _leave writes the file
         identity = self.clouds[cluster].add(cluster, name, address, "z1") if cluster in self.clouds else ""
         self.names[cluster].add(name)
         self.sims[cluster].nodes.add(make_node(name, address, provider_id=identity, zone="z1", bulk=True))
@@ -143,8 +143,8 @@ class Remotes:
 
     def _write(self, cluster: str) -> None:
         records = [
-            {"name": _name(each), "private_ip": each, "ready": True, "worker": True}
-            for each in sorted(self.inventories[cluster])
+            {"name": _name(address), "private_ip": address, "ready": True, "worker": True}
+            for address in sorted(self.inventories[cluster])
         ]
         self._replace(cluster, json.dumps(records))
 
@@ -173,21 +173,21 @@ class Remotes:
             else:
                 self._write(cluster)
         elif what == "die":
-            async with asyncio.timeout(RESTART):
+            async with asyncio.timeout(RESTART_LIMIT):
                 while not await _started(self.sims[cluster]):
                     await asyncio.sleep(0.5)
         else:
             self.sims[cluster].heal()
 
     async def serve(self, every: float) -> None:
-        """All of it, until cancelled."""
+        """Start the clusters and execute commands, until cancelled."""
         await self.start()
 
         async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             async for line in reader:
                 try:
-                    answer = await self.do(json.loads(line))
-                except Exception as error:  # noqa: BLE001 - told to whoever asked
+                    answer = await self.execute(json.loads(line))
+                except Exception as error:  # noqa: BLE001 - returned to the caller
                     answer = {"error": f"{type(error).__name__}: {error}"}
                 writer.write(json.dumps(answer).encode() + b"\n")
 
@@ -221,11 +221,11 @@ FAULTS: dict[str, Callable[[SimulatedCluster], object]] = {
     "expire": lambda sim: sim.cut_stream(how="expire"),
     "compact": _compact,
 }
-"""How each begins; ``heal`` ends them all."""
+"""The call that begins each fault; ``heal()`` ends every fault."""
 
 
 async def _started(sim: SimulatedCluster) -> bool:
-    """False while somebody's outgoing connection has its port."""
+    """Start a cluster. Returns False while an outgoing connection of another program uses its port."""
     try:
         await sim.start()
     except OSError:
@@ -233,8 +233,8 @@ async def _started(sim: SimulatedCluster) -> bool:
     return True
 
 
-class Line:
-    """Our end of the conversation with that process; one order at a time."""
+class RemotesClient:
+    """Sends commands to the process of the remote clusters, one at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -242,15 +242,15 @@ class Line:
         self._lock = asyncio.Lock()
 
     async def __call__(self, do: str, **more: Any) -> dict[str, Any]:
-        """Give an order and wait until it is carried out.
+        """Send a command and wait until it has been executed.
 
         Raises:
-            RuntimeError: it was not.
+            RuntimeError: the command failed.
         """
-        async with self._lock, asyncio.timeout(2 * RESTART):
+        async with self._lock, asyncio.timeout(2 * RESTART_LIMIT):
             self._writer.write(json.dumps({"do": do, **more}).encode() + b"\n")
             await self._writer.drain()
-            answer: dict[str, Any] = json.loads(await self._reader.readline() or '{"error": "it has ended"}')
+            answer: dict[str, Any] = json.loads(await self._reader.readline() or '{"error": "the process has ended"}')
         if "error" in answer:
             raise RuntimeError(f"{do} {more}: {answer['error']}")
         return answer
@@ -261,7 +261,7 @@ def _name(address: str) -> str:
 
 
 def main() -> None:
-    """Serve what the command line says, until killed."""
+    """Serve the clusters of the command line, until killed."""
     folder, clusters, nodes, every = sys.argv[1:]
     asyncio.run(Remotes(Path(folder), Fleet(int(clusters), int(nodes))).serve(float(every)))
 

@@ -1,8 +1,8 @@
-"""What happens in a soak, decided by a seed before it begins; and what, after each step, ought to be published. Pure.
+"""The script of a soak, which a seed determines, and the addresses that must be published after each step. Pure.
 
-Production replaces 1 % of its nodes per hour, and each node reports every 5 minutes. A soak does so ``times`` as often,
-and breaks something all the while. What ought to be published is computed here in the simplest way, with none of the
-hub's code: that is what the hub's slices are compared with.
+Production replaces 1 % of its nodes per hour, and each node reports every 5 minutes. A soak does this ``times`` as
+often, with constant faults. The addresses that must be published are computed in the simplest way, without the hub's
+code; the hub's slices are compared with them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ Kind = Literal["node-addresses", "ionos", "inventory"]
 Action = Literal["replace", "unready", "break", "heal", "edit"]
 
 REPLACED, REPORT = 0.01, 300.0
-"""Of production: the share of nodes replaced per hour, and seconds between two reports of a node."""
+"""Production rates: share of nodes replaced per hour, and seconds between two reports of a node."""
 BLIPS, OUTAGES = 0.01, 0.005
-"""Of production: shares of nodes that turn not Ready per hour, for less and for more than the grace."""
+"""Production rates: shares of nodes that turn not Ready per hour, for less and for more than the grace."""
 GRACE = 30.0
-"""Seconds that a node may be not Ready before it leaves: the hub's default."""
+"""Seconds that a node may be not Ready before its endpoint is removed: the hub's default."""
 BLIP, OUTAGE = (4.0, 20.0), (45.0, 90.0)
-"""Seconds a node is not Ready; between the two lies the grace, with room for both clocks."""
+"""Seconds that a node is not Ready: clearly less, and clearly more, than the grace."""
 LATE = 60.0
-"""Seconds after a node is Ready again in which the hub may still carry out that it was not."""
+"""Seconds after a node became Ready again in which the hub may still remove its endpoint."""
 
 FAULTS: dict[str, tuple[float, float]] = {
     "hang": (20, 120),
@@ -39,17 +39,16 @@ FAULTS: dict[str, tuple[float, float]] = {
     "compact": (1, 2),
     "provider": (20, 90),
 }
-"""What breaks in a cluster, and for how many seconds."""
+"""Faults of a cluster: name -> shortest and longest duration in seconds."""
 FAULT_EVERY = 200.0
-"""Of production, bad as it may be: seconds from one fault of a cluster to the next one, on average."""
-EDITS = ("add-source", "drop-source", "repack", "cluster", "break-file", "mend-file", "drop-service", "add-service")
+"""Rate of a bad production day: average seconds between two faults anywhere in the fleet."""
+EDITS = ("add-source", "drop-source", "repack", "cluster", "break-file", "repair-file", "drop-service", "add-service")
 EDIT_EVERY = 750.0
-"""Of production: seconds between two edits of the registry."""
+"""Production rate: seconds between two edits of the registry."""
 RESTARTS = ((0.08, 12.0), (0.22, 1.0), (0.5, 12.0), (0.8, 1.0))
-"""Where between the quiet stretches the hub's API server is killed, and for how many seconds beside its start.
+"""When the hub's API server is killed (share of the time between the quiet stretches), and seconds until it is started.
 
-Each kind, a restart and an absence that costs the lease, comes once while memory may still find its size, and once
-after.
+It is started at once, or late enough for the hub to lose the Lease: each once before memory is judged, and once after.
 """
 CALM = 40.0
 """Seconds at the end without any change, so that what is published can be compared."""
@@ -57,10 +56,11 @@ CALM = 40.0
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """How much there is.
+    """The size of the fleet.
 
     Attributes:
-        sources: remote clusters behind each Service.
+        nodes: nodes per cluster.
+        sources: source clusters of each Service.
     """
 
     clusters: int = 50
@@ -70,31 +70,31 @@ class Fleet:
 
     @property
     def names(self) -> list[str]:
-        """The clusters."""
+        """The names of the clusters."""
         return [f"c{number}" for number in range(self.clusters)]
 
     def kind(self, cluster: str) -> Kind:
-        """Who says a cluster's addresses: the last tenth (at least one) has no API, the tenth before is in a cloud."""
+        """Return the provider of a cluster: ``inventory`` for the last tenth, ``ionos`` for the tenth before."""
         number, tenth = int(cluster[1:]), max(1, self.clusters // 10)
         if number >= self.clusters - tenth:
             return "inventory"
         return "ionos" if number >= self.clusters - 2 * tenth else "node-addresses"
 
     def sources_of(self, service: int) -> list[str]:
-        """Which clusters stand behind a Service at the start."""
-        return [f"c{(service + 7 * each * each + each) % self.clusters}" for each in range(self.sources)]
+        """Return the source clusters of a Service at the start."""
+        return [f"c{(service + 7 * number * number + number) % self.clusters}" for number in range(self.sources)]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happens.
+    """One step of the script.
 
     Attributes:
         at: seconds after the start.
-        cluster: where; "" = in the hub cluster or the registry.
-        node: which one, as a number that the nodes of that moment are counted with.
+        cluster: name; "" = the hub cluster or the registry.
+        node: a number that selects a node, modulo the number of nodes at that moment.
         what: the kind of fault or edit.
-        seconds: how long it is going to be so.
+        seconds: duration.
     """
 
     at: float
@@ -107,7 +107,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is broken from when to when; ``cluster`` "" = its API server (``hub-api``) or its ``registry``."""
+    """A fault and its time. ``cluster`` is "" for the hub cluster's API server (``hub-api``) and the ``registry``."""
 
     what: str
     cluster: str
@@ -117,10 +117,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A whole soak.
+    """The script of a whole soak.
 
     Attributes:
-        quiet: two stretches without faults: soon after the start, and before the end.
+        quiet: two stretches without faults (begin, end): soon after the start, and before the end.
     """
 
     seed: int
@@ -131,24 +131,24 @@ class Script:
 
 
 def script(seed: int, seconds: float, fleet: Fleet, times: float) -> Script:
-    """What happens in so many seconds; the same for the same arguments."""
+    """Return the script of a soak of ``seconds``; the same arguments give the same script."""
     rng = random.Random(seed)
     rest = max(CALM + 20, seconds / 12)
     first, last = rest, seconds - rest
     faults = [*_faults(rng, fleet, first, last, times), *_restarts(rng, first, last)]
     steps = [*_churn(rng, fleet, seconds - CALM, times), *_edits(rng, first, last - 30, times)]
-    for each in faults:
-        steps.append(Step(each.begin, "break", each.cluster, what=each.what, seconds=each.end - each.begin))
-        steps.append(Step(each.end, "heal", each.cluster, what=each.what))
-    steps.sort(key=lambda each: each.at)
+    for fault in faults:
+        steps.append(Step(fault.begin, "break", fault.cluster, what=fault.what, seconds=fault.end - fault.begin))
+        steps.append(Step(fault.end, "heal", fault.cluster, what=fault.what))
+    steps.sort(key=lambda step: step.at)
     faults += _rejections(steps)
-    faults.sort(key=lambda each: each.begin)
+    faults.sort(key=lambda fault: fault.begin)
     quiet = ((rest / 3, first), (seconds - rest / 3 * 2, seconds))
     return Script(seed, seconds, tuple(steps), tuple(faults), quiet)
 
 
 def _times(rng: random.Random, begin: float, end: float, every: float) -> Iterator[float]:
-    """Moments ``every`` so many seconds on average, none of them close upon another."""
+    """Yield times between ``begin`` and ``end``, on average ``every`` seconds apart, at least half of that."""
     at = begin
     while at < end:
         yield at
@@ -167,10 +167,13 @@ def _churn(rng: random.Random, fleet: Fleet, end: float, times: float) -> Iterat
 
 
 def _faults(rng: random.Random, fleet: Fleet, begin: float, end: float, times: float) -> Iterator[Fault]:
-    """At most one at a time in each cluster, and in at most a fifth of them: more, and the hub suspects itself."""
+    """Yield faults: at most one at a time per cluster.
+
+    At most a fifth of the clusters is broken at a time: with more, the hub would assume that its own network fails.
+    """
     busy: dict[str, float] = {}
     for at in _times(rng, begin, end, FAULT_EVERY / times):
-        broken = [each for each, until in busy.items() if until > at]
+        broken = [name for name, until in busy.items() if until > at]
         what = rng.choice(list(FAULTS))
         kinds = ("ionos", "inventory") if what == "provider" else ("node-addresses", "ionos")
         free = [name for name in fleet.names if fleet.kind(name) in kinds and busy.get(name, 0.0) + 30 < at]
@@ -184,39 +187,44 @@ def _faults(rng: random.Random, fleet: Fleet, begin: float, end: float, times: f
 def _restarts(rng: random.Random, begin: float, end: float) -> Iterator[Fault]:
     for share, away in RESTARTS:
         at = begin + (end - begin) * (share + rng.uniform(-0.04, 0.04))
-        yield Fault("hub-api", "", at, at + min(away, (end - begin) * 0.05))  # over before the next one
+        yield Fault(
+            "hub-api", "", at, at + min(away, (end - begin) * 0.05)
+        )  # ends before the next fault of the API server
 
 
 def _rejections(steps: list[Step]) -> Iterator[Fault]:
-    """While the registry file is of no use."""
+    """Yield the times in which the registry file is broken, as faults."""
     begin = None
     for step in steps:
         if step.what == "break-file":
             begin = step.at
-        elif step.what == "mend-file" and begin is not None:
+        elif step.what == "repair-file" and begin is not None:
             yield Fault("registry", "", begin, step.at)
             begin = None
 
 
 def _edits(rng: random.Random, begin: float, end: float, times: float) -> Iterator[Step]:
-    """In turn, each with a number that picks the Service or cluster; at the end, what is undone is done again."""
+    """Yield edits in the order of ``EDITS``, and at the end those that restore the original registry.
+
+    ``node`` is a number that selects the Service or cluster.
+    """
     for number, at in enumerate(_times(rng, begin, end, EDIT_EVERY / times)):
         yield Step(at, "edit", node=rng.randrange(1 << 30), what=EDITS[number % len(EDITS)])
-    for number, what in enumerate(("drop-source", "mend-file", "add-service")):
+    for number, what in enumerate(("drop-source", "repair-file", "add-service")):
         yield Step(end + number, "edit", what=what)
 
 
-# --- what ought to be published ----------------------------------------------------------------------
+# --- what must be published -----------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Node:
-    """A node of the world.
+    """A node.
 
     Attributes:
-        serial: of its cluster's nodes; never used again, nor is the address.
-        unready: since when it is not Ready; None while it is.
-        ready_again: when it last was Ready again after more than the grace.
+        serial: number within its cluster. Serials and addresses are never used again.
+        unready: time since which it has not been Ready; None = Ready.
+        ready_again: time at which it last became Ready after more than the grace.
     """
 
     serial: int
@@ -226,18 +234,18 @@ class Node:
 
 
 def address(cluster: str, serial: int) -> str:
-    """Of a node."""
+    """Return the address of a node."""
     return f"10.{int(cluster[1:])}.{serial // 250}.{serial % 250 + 1}"
 
 
 @dataclass(slots=True)
 class Truth:
-    """The world as it is, not as the hub sees it; moments are seconds after the start.
+    """The real state of all clusters, which the hub may not know yet. Times are seconds after the start.
 
     Attributes:
-        nodes: by cluster, then address.
-        sources: clusters behind each Service of the registry.
-        dropped: when a source, or a whole Service, last left the registry.
+        nodes: nodes by cluster and address.
+        sources: source clusters of each Service in the registry.
+        dropped: time at which a source (Service, cluster) last left the registry.
     """
 
     fleet: Fleet
@@ -252,10 +260,10 @@ class Truth:
             self.nodes[cluster] = {}
             for _ in range(self.fleet.nodes):
                 self.join(cluster)
-        self.sources |= {f"svc-{each}": self.fleet.sources_of(each) for each in range(self.fleet.services)}
+        self.sources |= {f"svc-{number}": self.fleet.sources_of(number) for number in range(self.fleet.services)}
 
     def join(self, cluster: str) -> Node:
-        """A new node."""
+        """Add a node and return it."""
         serial = self._serials[cluster]
         self._serials[cluster] += 1
         node = Node(serial, address(cluster, serial))
@@ -263,21 +271,21 @@ class Truth:
         return node
 
     def pick(self, cluster: str, number: int) -> Node:
-        """One of its nodes that are Ready."""
-        ready = sorted(each.serial for each in self.nodes[cluster].values() if each.unready is None)
+        """Return one of the Ready nodes of a cluster."""
+        ready = sorted(node.serial for node in self.nodes[cluster].values() if node.unready is None)
         return self.nodes[cluster][address(cluster, ready[number % len(ready)])]
 
     def leave(self, cluster: str, node: Node) -> None:
-        """It is gone for good."""
+        """Delete a node."""
         del self.nodes[cluster][node.address]
 
     def drop(self, service: str, cluster: str, now: float) -> None:
-        """A source leaves the registry."""
+        """Remove a source from a Service."""
         self.sources[service].remove(cluster)
         self.dropped[service, cluster] = now
 
     def wanted(self, service: str, now: float) -> set[str]:
-        """What a Service ought to publish, give or take the time it takes."""
+        """Return the addresses that a Service must publish, apart from the hub's delay."""
         return {
             node.address
             for cluster in self.sources.get(service, ())
@@ -285,12 +293,12 @@ class Truth:
             if node.unready is None or now < node.unready + GRACE
         }
 
-    def may_go(self, service: str, gone: str, now: float) -> bool:
-        """Whether an endpoint may leave a Service, or be shown as not ready, at this moment."""
-        cluster = f"c{gone.split('.')[1]}"
+    def may_leave(self, service: str, ip: str, now: float) -> bool:
+        """Whether a Service may remove an endpoint, or publish it as not ready, at this time."""
+        cluster = f"c{ip.split('.')[1]}"
         if cluster not in self.sources.get(service, ()):
-            return True  # only ever published because it was a source
-        node = self.nodes[cluster].get(gone)
+            return True  # the cluster was a source earlier
+        node = self.nodes[cluster].get(ip)
         if node is None:
             return True
         if (service, cluster) in self.dropped and now < self.dropped[service, cluster] + 2 * LATE:
@@ -299,7 +307,10 @@ class Truth:
         return away or now < node.ready_again + LATE
 
 
-def covered(faults: list[Fault], moment: float, linger: float) -> list[Fault]:
-    """Those that were under way at a moment, or not longer than ``linger`` ago; ``faults`` by their begin."""
-    until = bisect_left([each.begin for each in faults], moment)
-    return [each for each in faults[:until] if moment <= each.end + linger]
+def active_faults(faults: list[Fault], moment: float, linger: float) -> list[Fault]:
+    """Return the faults that were active at a moment or at most ``linger`` seconds before.
+
+    ``faults`` must be sorted by their begin.
+    """
+    until = bisect_left([fault.begin for fault in faults], moment)
+    return [fault for fault in faults[:until] if moment <= fault.end + linger]

@@ -1,6 +1,6 @@
-"""Judges a soak: from samples, log lines and what the recorder saw to verdicts, a table and a graph. Pure.
+"""Judges a soak: computes verdicts, a table and a graph from samples, log lines and the recorder's findings. Pure.
 
-Each judge gets the whole run and says what it found, what the limit is, and whether that is met.
+Each judge gets the whole run, and returns a figure, its limit, and whether the limit is met.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from datetime import datetime
 from typing import Any
 
 from benchmarks.plot import Axis, Band, Panel, Series, svg
-from benchmarks.soak_script import Fault, covered
+from benchmarks.soak_script import Fault, active_faults
 
 MEMORY_LIMIT = 1.0
-"""MiB per hour that resident memory may grow by, as the Theil–Sen slope over the last two thirds."""
+"""MiB per hour by which resident memory may grow: Theil–Sen slope over the last two thirds of the run."""
 COUNT_LIMIT = 1.0
-"""The same for descriptors, tasks, threads and temporary files, in pieces per hour."""
+"""The same for descriptors, tasks, threads and temporary files, as a number per hour."""
 SETTLED = 1 / 3
-"""Of the run: before, caches fill and the allocator finds its size."""
+"""Share of the run after which growth is measured: before, caches fill up and the heap reaches its size."""
 LINGER = 90.0
-"""Seconds after a fault in which its consequences may be in the log: a reflector waits up to 60 s to look again."""
-NOT_MADE = frozenset({"start", "busy", "slow-api"})
-"""Faults that nobody made: the hub is starting, or the machine has other work."""
+"""Seconds after a fault in which the log may still show its effects: a reflector retries after up to 60 s."""
+UNPLANNED = frozenset({"start", "busy", "slow-api"})
+"""Faults that are not in the script: the hub starts, or the machine is busy."""
 COUNTS = {
     "fds": "open descriptors",
     "tasks": "tasks of the event loop",
@@ -33,7 +33,7 @@ COUNTS = {
     "files": "temporary files",
 }
 WORKERS = 4.0
-"""Threads that the event loop's pool may still start after the first quiet stretch: it makes them when all are busy."""
+"""Threads that the event loop's pool may start after the first quiet stretch: it starts one when all are busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Expected:
     """A log line that a fault explains.
 
     Attributes:
-        pattern: matched at the beginning of its message; a group ``cluster`` says which one must be broken.
-        faults: one of these must be under way, or just be over.
+        pattern: matches the beginning of the message. A group ``cluster`` is the cluster that must have the fault.
+        faults: one of these must be active, or have ended less than ``LINGER`` seconds ago.
     """
 
     pattern: re.Pattern[str]
@@ -51,7 +51,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a judge says."""
+    """The result of a judge: a row of the table."""
 
     what: str
     found: str
@@ -61,15 +61,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """All there is to judge.
+    """The recorded data of a run.
 
     Attributes:
         samples: in order; ``at`` is seconds after the start, ``rss`` and ``pss`` MiB, ``cpu`` % of a core.
         quiet: two stretches without faults, one soon after the start and one before the end.
-        log: the hub's lines as they are.
+        log: the lines of the hub's log.
         began: Unix time of the start.
-        lost: endpoints that left although nothing said so, in the recorder's words.
-        wrong: what was not as it ought to be at the end, in the recorder's words.
+        lost: endpoints that were removed without a reason, as texts of the recorder.
+        wrong: Services that were wrong at the end, as texts of the recorder.
     """
 
     seconds: float
@@ -86,34 +86,34 @@ class Soak:
 
 
 def verdicts(soak: Soak, expected: Iterable[Expected]) -> list[Verdict]:
-    """What all judges say."""
-    counts = [count(soak, key) for key in COUNTS]
-    return [memory(soak), *counts, log(soak, tuple(expected)), lost(soak), right(soak)]
+    """Return the verdicts of all judges."""
+    counts = [judge_count(soak, key) for key in COUNTS]
+    return [judge_memory(soak), *counts, judge_log(soak, tuple(expected)), judge_lost(soak), judge_end(soak)]
 
 
 def theil_sen(points: Sequence[tuple[float, float]]) -> float:
-    """The median of the slopes between all pairs of points with different x (Theil 1950, Sen 1968); 0.0 of none.
+    """Return the median slope between all pairs of points with different x (Theil 1950, Sen 1968); 0.0 without pairs.
 
-    A quarter of the points may be anything without moving it far, so that a burst is no leak.
+    Outliers, up to a quarter of the points, hardly change it, so a burst does not look like a leak.
     """
     slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(points) for x2, y2 in points[i + 1 :] if x2 != x1]
     return statistics.median(slopes) if slopes else 0.0
 
 
 def slope(soak: Soak, key: str) -> float:
-    """Of a figure, per hour, over the last two thirds.
+    """Return the slope of a figure per hour, over the last two thirds of the run.
 
     Raises:
-        ValueError: there are too few samples to say anything.
+        ValueError: there are too few samples.
     """
-    points = [(each["at"] / 3600, each[key]) for each in soak.samples if each["at"] >= soak.seconds * SETTLED]
+    points = [(sample["at"] / 3600, sample[key]) for sample in soak.samples if sample["at"] >= soak.seconds * SETTLED]
     if len(points) < 10 or points[-1][0] * 3600 < soak.seconds * 0.95:
         raise ValueError(f"{len(points)} samples of {key}: the run was not watched to its end")
     return theil_sen(points)
 
 
-def memory(soak: Soak) -> Verdict:
-    """Resident memory does not grow."""
+def judge_memory(soak: Soak) -> Verdict:
+    """Judge that resident memory does not grow."""
     grows = slope(soak, "rss")
     window = f"last {soak.seconds * (1 - SETTLED) / 60:.0f} minutes"
     return Verdict(
@@ -124,9 +124,11 @@ def memory(soak: Soak) -> Verdict:
     )
 
 
-def count(soak: Soak, key: str) -> Verdict:
-    """There are no more of something in the last quiet stretch than in the first, nor does their number grow."""
-    before, after = ([each[key] for each in soak.samples if begin <= each["at"] <= end] for begin, end in soak.quiet)
+def judge_count(soak: Soak, key: str) -> Verdict:
+    """Judge that a number is no higher in the last quiet stretch than in the first, and does not grow."""
+    before, after = (
+        [sample[key] for sample in soak.samples if begin <= sample["at"] <= end] for begin, end in soak.quiet
+    )
     if not before or not after:
         raise ValueError(f"no samples of {key} in a quiet stretch")
     was, now, grows = statistics.median(before), statistics.median(after), slope(soak, key)
@@ -138,27 +140,30 @@ def count(soak: Soak, key: str) -> Verdict:
     )
 
 
-def lost(soak: Soak) -> Verdict:
-    """No endpoint left a Service, or was shown as not ready, but for a change in the world or the registry."""
+def judge_lost(soak: Soak) -> Verdict:
+    """Judge that no endpoint was removed or marked not ready without a change of its node or the registry."""
     return Verdict("endpoints lost", str(len(soak.lost)), "0", not soak.lost)
 
 
-def right(soak: Soak) -> Verdict:
-    """At the end every Service publishes what it ought to, and nothing else is published."""
+def judge_end(soak: Soak) -> Verdict:
+    """Judge that at the end every Service publishes exactly the right addresses."""
     return Verdict("wrong at the end", str(len(soak.wrong)), "0", not soak.wrong)
 
 
-def log(soak: Soak, expected: Sequence[Expected]) -> Verdict:
-    """Every warning and error is one that a fault of that moment explains."""
-    strange = unexpected(soak, expected)
-    warned = sum(bool(severe(each)) for each in soak.log)
+def judge_log(soak: Soak, expected: Sequence[Expected]) -> Verdict:
+    """Judge that a fault explains every warning and error."""
+    unexplained = unexpected(soak, expected)
+    warned = sum(bool(severe(line)) for line in soak.log)
     return Verdict(
-        "log lines outside the list written before", f"{len(strange)} of {warned} warnings and errors", "0", not strange
+        "log lines outside the list written before",
+        f"{len(unexplained)} of {warned} warnings and errors",
+        "0",
+        not unexplained,
     )
 
 
 def severe(line: str) -> dict[str, Any] | None:
-    """A line of the log that is a warning or worse, or that is none of the hub's at all; None for others."""
+    """Return a log line if it is a warning or worse, or not a log record of the hub; otherwise None."""
     try:
         entry = json.loads(line)
     except ValueError:
@@ -169,8 +174,8 @@ def severe(line: str) -> dict[str, Any] | None:
 
 
 def unexpected(soak: Soak, expected: Sequence[Expected]) -> list[str]:
-    """The warnings and errors that no fault explains."""
-    faults = sorted(soak.faults, key=lambda each: each.begin)
+    """Return the warnings and errors that no fault explains."""
+    faults = sorted(soak.faults, key=lambda fault: fault.begin)
     found = []
     for line in soak.log:
         entry = severe(line)
@@ -183,46 +188,47 @@ def _explained(entry: Mapping[str, Any], expected: Sequence[Expected], faults: l
     if not entry["time"] or "traceback" in entry:
         return False
     moment = datetime.fromisoformat(entry["time"]).timestamp() - began
-    active = covered(faults, moment, LINGER)
-    for each in expected:
-        match = each.pattern.match(entry["message"])
+    active = active_faults(faults, moment, LINGER)
+    for warning in expected:
+        match = warning.pattern.match(entry["message"])
         if match is not None:
             cluster = match.groupdict().get("cluster")
-            if any(one.what in each.faults and cluster in (None, one.cluster) for one in active):
+            if any(fault.what in warning.faults and cluster in (None, fault.cluster) for fault in active):
                 return True
     return False
 
 
-# --- what is shown -------------------------------------------------------------------------------
+# --- table and graph -------------------------------------------------------------------------------
 
 
 def table(found: Iterable[Verdict]) -> str:
-    """In Markdown."""
-    rows = [f"| {each.what} | {each.found} | {each.limit} | {'met' if each.met else 'missed'} |" for each in found]
+    """Return the verdicts as a Markdown table."""
+    rows = [f"| {row.what} | {row.found} | {row.limit} | {'met' if row.met else 'missed'} |" for row in found]
     return "\n".join(["| | found | limit | |", "|---|---|---|---|", *rows])
 
 
 def graph(soak: Soak, title: str) -> str:
-    """An SVG of the run: memory, descriptors and tasks, CPU, Services not yet right, faults under way."""
+    """Return an SVG of the run: memory, descriptors and tasks, CPU, Services that are behind, active faults."""
     minutes = Axis("", low=0.0, high=soak.seconds / 60)
     last = Axis("minutes; yellow: the hub's API server restarts", low=0.0, high=soak.seconds / 60)
     bands = [
-        Band(each.begin / 60, (each.end + 10) / 60, "the hub's API server restarts")
-        for each in soak.faults
-        if each.what == "hub-api"
+        Band(fault.begin / 60, (fault.end + 10) / 60, "the hub's API server restarts")
+        for fault in soak.faults
+        if fault.what == "hub-api"
     ]
 
     def line(key: str, name: str = "") -> Series:
-        return Series(name, [(each["at"] / 60, each[key]) for each in soak.samples])
+        return Series(name, [(sample["at"] / 60, sample[key]) for sample in soak.samples])
 
     grows = slope(soak, "rss") / 60
-    window = [each for each in soak.samples if each["at"] >= soak.seconds * SETTLED]
-    middle = statistics.median(each["rss"] - grows * each["at"] / 60 for each in window)
-    ends = [(each["at"] / 60, middle + grows * each["at"] / 60) for each in (window[0], window[-1])]
+    window = [sample for sample in soak.samples if sample["at"] >= soak.seconds * SETTLED]
+    middle = statistics.median(sample["rss"] - grows * sample["at"] / 60 for sample in window)
+    ends = [(sample["at"] / 60, middle + grows * sample["at"] / 60) for sample in (window[0], window[-1])]
     fit = Series(f"Theil–Sen {grows * 60:+.2f} MiB/h", ends, dashed=True)
-    made = [each for each in soak.faults if each.what not in NOT_MADE]
-    under_way = [
-        (each["at"] / 60, float(sum(one.begin <= each["at"] <= one.end for one in made))) for each in soak.samples
+    planned = [fault for fault in soak.faults if fault.what not in UNPLANNED]
+    active = [
+        (sample["at"] / 60, float(sum(fault.begin <= sample["at"] <= fault.end for fault in planned)))
+        for sample in soak.samples
     ]
     panels = [
         Panel("Memory", minutes, Axis("MiB", low=0.0), (line("rss", "resident"), fit), bands),
@@ -230,7 +236,7 @@ def graph(soak: Soak, title: str) -> str:
             "Open descriptors, tasks", minutes, Axis("", low=0.0), (line("fds", "fds"), line("tasks", "tasks")), bands
         ),
         Panel("CPU", minutes, Axis("% of a core", low=0.0), (line("cpu"),), bands),
-        Panel("Services not (yet) as they ought to be", minutes, Axis("", low=0.0), (line("behind"),), bands),
-        Panel("Faults under way", last, Axis("", low=0.0), (Series("", under_way),), bands),
+        Panel("Services that are behind", minutes, Axis("", low=0.0), (line("behind"),), bands),
+        Panel("Active faults", last, Axis("", low=0.0), (Series("", active),), bands),
     ]
     return svg(panels, title=title)

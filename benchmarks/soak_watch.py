@@ -1,7 +1,7 @@
-"""What a soak sees: a recorder of the hub's slices that shares no code with it, and what its process uses.
+"""Observes the hub during a soak: a recorder of its slices, which shares no code with it, and samples of its process.
 
-The recorder takes every change of every slice from the hub cluster's API in order, across restarts of that API
-server, and holds each endpoint that leaves, or is shown as not ready, against the world as it is.
+The recorder reads every change of every slice from the hub cluster's API, across restarts of the API server. It
+compares each endpoint that is removed or marked not ready with the real state.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from benchmarks.world import SLICES, Api
 
 OURS = "endpointslice-hub"
 RETRY = 0.1
-"""Seconds between two attempts to watch while the API server is away."""
+"""Seconds between two attempts to watch while the API server is down."""
 
 
 class Recorder:
-    """What is published, and what left without a reason.
+    """Records the published endpoints, and those that were removed without a reason.
 
     Args:
-        truth: the world as it is.
-        now: seconds after the start.
+        truth: the real state of the clusters.
+        now: returns seconds after the start.
 
     Attributes:
-        lost: in words, each once.
-        seen: changes of slices so far.
-        lists: how often all had to be read: a change and its undoing in between are not seen.
+        lost: endpoints that were removed without a reason, as texts.
+        seen: number of changes of slices so far.
+        lists: number of lists. A change that is undone between a watch and a list is not seen.
     """
 
     def __init__(self, truth: Truth, now: Callable[[], float]) -> None:
@@ -46,11 +46,11 @@ class Recorder:
         self._truth = truth
         self._now = now
         self._slices: dict[str, tuple[str, dict[str, bool]]] = {}
-        self._there: dict[str, Counter[str]] = {}
+        self._published: dict[str, Counter[str]] = {}
         self._ready: dict[str, Counter[str]] = {}
 
     async def follow(self, api: Api) -> None:
-        """Take in all changes, until cancelled."""
+        """Record all changes, until cancelled."""
         version = ""
         while True:
             with suppress(aiohttp.ClientError, OSError, TimeoutError):
@@ -65,15 +65,15 @@ class Recorder:
                 return ""
             found = decode_list(await answer.read())
         self.lists += 1
-        names = {each.metadata.name for each in found.items}
-        for each in found.items:
-            self.take("ADDED", each)
+        names = {slice_.metadata.name for slice_ in found.items}
+        for slice_ in found.items:
+            self.record("ADDED", slice_)
         for name in self._slices.keys() - names:
-            self.take("DELETED", Slice(Meta(name)))
+            self.record("DELETED", Slice(Meta(name)))
         return found.metadata.resource_version
 
     async def _watch(self, api: Api, version: str) -> str:
-        """Until it ends; the version to go on from, "" where all must be read again."""
+        """Watch until the stream ends. Returns the version to continue from, or "" if a list is needed."""
         if not version:
             return ""
         params = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": "7200"}
@@ -87,56 +87,56 @@ class Recorder:
                         return ""
                     version = event.object.metadata.resource_version
                     if event.type != "BOOKMARK":
-                        self.take(event.type, event.object)
+                        self.record(event.type, event.object)
         return version
 
-    def take(self, kind: str, each: Slice) -> None:
-        """One change of one slice."""
+    def record(self, kind: str, slice_: Slice) -> None:
+        """Record a change of a slice."""
         self.seen += 1
-        name = each.metadata.name
+        name = slice_.metadata.name
         service, before = self._slices.pop(name, ("", {}))
         after: dict[str, bool] = {}
-        if kind != "DELETED" and each.metadata.labels.get("endpointslice.kubernetes.io/managed-by") == OURS:
-            service = each.metadata.service
+        if kind != "DELETED" and slice_.metadata.labels.get("endpointslice.kubernetes.io/managed-by") == OURS:
+            service = slice_.metadata.service
             after = {
                 address: endpoint.conditions.ready is not False
-                for endpoint in each.endpoints or ()
+                for endpoint in slice_.endpoints or ()
                 for address in endpoint.addresses
             }
             self._slices[name] = (service, after)
         if not service:
             return
-        there, ready = self._there.setdefault(service, Counter()), self._ready.setdefault(service, Counter())
-        there.update(after.keys())
+        published, ready = self._published.setdefault(service, Counter()), self._ready.setdefault(service, Counter())
+        published.update(after.keys())
         ready.update(address for address, is_ready in after.items() if is_ready)
-        there.subtract(before.keys())
+        published.subtract(before.keys())
         ready.subtract(address for address, was_ready in before.items() if was_ready)
         for address, was_ready in before.items():
-            if there[address] <= 0:
+            if published[address] <= 0:
                 self._judge(service, address, "left")
             elif was_ready and ready[address] <= 0:
                 self._judge(service, address, "is shown as not ready")
-            for counter in (there, ready):
+            for counter in (published, ready):
                 if counter[address] <= 0:
                     del counter[address]
 
     def _judge(self, service: str, address: str, what: str) -> None:
         now = self._now()
-        if not self._truth.may_go(service, address, now):
+        if not self._truth.may_leave(service, address, now):
             self.lost.append(f"{now:.1f} s: {address} {what} in {service}")
 
     def wrong(self) -> list[str]:
-        """Services that publish something else than they ought to at this moment, in words."""
+        """Return the Services that do not publish exactly the right addresses now, as texts."""
         now, found = self._now(), []
-        for service in sorted(self._truth.sources.keys() | self._there.keys()):
+        for service in sorted(self._truth.sources.keys() | self._published.keys()):
             wanted = self._truth.wanted(service, now)
-            there = self._there.get(service, Counter())
-            missing, more = sorted(wanted - there.keys()), sorted(there.keys() - wanted)
-            twice = sorted(address for address, times in there.items() if times > 1)
-            unready = sorted(there.keys() - self._ready.get(service, Counter()).keys())
+            published = self._published.get(service, Counter())
+            missing, more = sorted(wanted - published.keys()), sorted(published.keys() - wanted)
+            twice = sorted(address for address, times in published.items() if times > 1)
+            unready = sorted(published.keys() - self._ready.get(service, Counter()).keys())
             if missing or more or twice or unready:
                 parts = {"missing": missing, "too much": more, "twice": twice, "not ready": unready}
-                text = "; ".join(f"{len(each)} {name}: {each[0]}" for name, each in parts.items() if each)
+                text = "; ".join(f"{len(ips)} {name}: {ips[0]}" for name, ips in parts.items() if ips)
                 found.append(f"{service}: {text}")
         return found
 
@@ -144,12 +144,13 @@ class Recorder:
 # --- the process ---------------------------------------------------------------------------------
 
 
-class Watched:
-    """Samples of one process, from /proc and its metrics.
+class ProcessSampler:
+    """Takes samples of a process, from /proc and its metrics.
 
     Args:
+        metrics: URL of its metrics.
         temporary: its folder for temporary files.
-        log: its log, one JSON object a line.
+        log: its log, with one JSON object per line.
     """
 
     def __init__(self, pid: int, metrics: str, temporary: Path, log: Path) -> None:
@@ -163,7 +164,7 @@ class Watched:
         self._queued: int | None = None
 
     async def sample(self, session: aiohttp.ClientSession, at: float) -> dict[str, float]:
-        """All figures of this moment.
+        """Return all figures of this moment.
 
         Raises:
             OSError: the process has ended.
@@ -184,30 +185,30 @@ class Watched:
             "threads": int(status["Threads"]),
             "tasks": metrics["tasks"],
             "files": sum(1 for _ in self._temporary.rglob("*")),
-            "cpu": self._used(at),
-            "waited": self._waited(),
+            "cpu": self._cpu_percent(at),
+            "waited": self._seconds_without_core(),
             "severe": self._count_severe(),
             "stalls": metrics["loop_stall_seconds_total"],
             "writes": metrics["writes_total"],
         }
 
-    def _used(self, at: float) -> float:
-        """% of a core since the last sample; 0 for the first."""
+    def _cpu_percent(self, at: float) -> float:
+        """Return the CPU since the last sample in percent of a core; 0 for the first."""
         fields = (self._proc / "stat").read_text().rpartition(")")[2].split()
         seconds = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
         before, self._cpu = self._cpu, (at, seconds)
         return 0.0 if before is None else round((seconds - before[1]) / (at - before[0]) * 100, 2)
 
-    def _waited(self) -> float:
-        """Seconds since the last sample in which its main thread could have run and had no core; 0 for the first."""
-        nanoseconds = int((self._proc / "schedstat").read_text().split()[1])  # proc(5): time on the run queue
+    def _seconds_without_core(self) -> float:
+        """Return the seconds since the last sample in which its main thread waited for a core; 0 for the first."""
+        nanoseconds = int((self._proc / "schedstat").read_text().split()[1])  # time spent waiting on a run queue
         before, self._queued = self._queued, nanoseconds
         return 0.0 if before is None else round((nanoseconds - before) / 1e9, 3)
 
     async def _scrape(self, session: aiohttp.ClientSession) -> Counter[str]:
         try:
             text = await _text(session, self._metrics)
-        except aiohttp.ServerDisconnectedError:  # one that the hub was just closing, 10 s after the last scrape
+        except aiohttp.ServerDisconnectedError:  # a kept connection that the hub closed just then
             text = await _text(session, self._metrics)
         found = Counter[str]()
         for line in text.splitlines():
@@ -217,6 +218,7 @@ class Watched:
         return found
 
     def _count_severe(self) -> int:
+        """Return the number of warnings and errors in the log so far."""
         with self._log.open("rb") as file:
             file.seek(self._read)
             fresh = file.read()

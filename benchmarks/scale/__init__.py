@@ -1,1 +1,1 @@
-"""How the hub fares with a fleet of hundreds of clusters: ``make bench-scale``."""
+"""Benchmark of the hub with hundreds of remote clusters: ``make bench-scale``."""

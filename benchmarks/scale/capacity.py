@@ -1,9 +1,9 @@
-"""What a fleet needs, computed from what was measured: docs/fleet-size.md. Pure, but for the command.
+"""Computes what a fleet needs from measured constants: docs/fleet-size.md. Pure, except for the command.
 
     python -m benchmarks.scale.capacity                       print the tables
-    python -m benchmarks.scale.capacity --fit FILE… --write   constants from saved runs, and tables, into docs/
+    python -m benchmarks.scale.capacity --fit FILE… --write   write constants from saved runs, and tables, to docs/
 
-The constants are one file, docs/data/constants.json; everything else follows from them.
+The constants are in docs/data/constants.json; everything else is computed from them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.report import replace_block
 from benchmarks.scale.report import OFTEN, REPLACED_OFTEN
-from hub.cli.limits import BASE, ENOUGH, PER_CLUSTER
+from hub.cli.limits import BASE, HIGHEST_LIMIT, PER_CLUSTER
 from hub.registry.file import MAX_BYTES
 from hub.registry.isolated import CPU_SECONDS
 
@@ -29,15 +29,15 @@ PAGE: Final = DOCS / "fleet-size.md"
 FILE: Final = DOCS / "data" / "constants.json"
 BEGIN, END = "<!-- {}: begin (python -m benchmarks.scale.capacity --write) -->", "<!-- {}: end -->"
 PER_SLICE: Final = 100
-"""Endpoints of a slice, by default."""
+"""Endpoints per slice, by default."""
 REGISTRY_MIB: Final = MAX_BYTES >> 20
 """A larger clusters.yaml is not read."""
-REPORTED: Final = 12.0
-"""KiB of a node's report."""
+REPORT_KIB: Final = 12.0
+"""Size of a node's report."""
 
 
 class Constant(NamedTuple):
-    """What one of the figures of the file is."""
+    """The unit and the meaning of a constant."""
 
     unit: str
     meaning: str
@@ -65,11 +65,11 @@ class Fleet:
     """A fleet.
 
     Attributes:
-        nodes: of each cluster.
-        services: of each cluster; each publishes all its nodes.
+        nodes: nodes per cluster.
+        services: Services per cluster; each publishes all its nodes.
         report: seconds between two reports of a node.
-        replaced: part of all nodes that is replaced per hour.
-        shards: processes that share the Services; each sees only the clusters of its own.
+        replaced: share of all nodes that is replaced per hour.
+        shards: processes that share the Services; each follows only the clusters of its own Services.
     """
 
     clusters: int
@@ -88,7 +88,7 @@ FLEETS: Final = (Fleet(500), Fleet(1000), Fleet(5000), Fleet(5000, shards=10))
 
 
 class Need(NamedTuple):
-    """What is needed of one thing."""
+    """The required amount of one resource."""
 
     name: str
     value: float
@@ -96,20 +96,20 @@ class Need(NamedTuple):
 
 
 def needs(fleet: Fleet, constants: Mapping[str, float]) -> list[Need]:
-    """What each process needs, then what the hub cluster sees of all of them."""
+    """Return what each process needs, then the load of all processes on the hub cluster."""
     c = constants
     clusters = math.ceil(fleet.clusters / fleet.shards)
     nodes = clusters * fleet.nodes
     slices = clusters * fleet.services * math.ceil(fleet.nodes / PER_SLICE)
     stored = fleet.clusters * fleet.services * math.ceil(fleet.nodes / PER_SLICE) * c["slice_stored_kib"] / 1024
-    # A replacement is two writes for each Service of the cluster: the new node comes, the old one goes.
+    # A replacement is two writes for each Service of the cluster: one adds the new node, one removes the old one.
     writes = fleet.clusters * fleet.nodes * fleet.replaced / 3600 * 2 * fleet.services
     busy = c["base_idle_ms"] + nodes / fleet.report * c["report_ms"] + clusters * c["cluster_idle_ms"]
     busy += writes / fleet.shards * c["write_ms"]
     memory = c["base_mib"] + (clusters * c["cluster_kib"] + nodes * c["node_kib"] + slices * c["slice_kib"]) / 1024
     start = clusters * c["cluster_start_ms"] / 1000
     files = BASE + PER_CLUSTER * clusters
-    traffic = nodes / fleet.report * REPORTED * 8 / 1000
+    traffic = nodes / fleet.report * REPORT_KIB * 8 / 1000
     registry = fleet.clusters * (1 + fleet.services) * c["entry_bytes"] / (1 << 20)
     check = fleet.clusters * c["check_ms"] / 1000
     return [
@@ -135,8 +135,8 @@ def needs(fleet: Fleet, constants: Mapping[str, float]) -> list[Need]:
     ]
 
 
-def breaks(constants: Mapping[str, float], memory_mib: float = 4096, start_s: float = 60) -> list[tuple[str, int]]:
-    """At how many clusters (of 100 nodes and 4 Services) one process meets each limit, the first limit first."""
+def limits(constants: Mapping[str, float], memory_mib: float = 4096, start_s: float = 60) -> list[tuple[str, int]]:
+    """Return the limits of one process, with the number of clusters (100 nodes, 4 Services) that reach each; sorted."""
     c, one = constants, Fleet(1)
     per_cluster = c["cluster_kib"] + one.nodes * c["node_kib"] + one.services * c["slice_kib"]
     per_second = one.nodes / one.report * c["report_ms"] + c["cluster_idle_ms"]
@@ -146,16 +146,16 @@ def breaks(constants: Mapping[str, float], memory_mib: float = 4096, start_s: fl
         (f"{CPU_SECONDS} s of CPU to check clusters.yaml", CPU_SECONDS * 1000 / c["check_ms"]),
         (f"memory of {memory_mib / 1024:g} GiB", (memory_mib - c["base_mib"]) * 1024 / per_cluster),
         ("half a core while nothing changes", (500 - c["base_idle_ms"]) / per_second),
-        (f"{ENOUGH:,} open files", (ENOUGH - BASE) / PER_CLUSTER),
+        (f"{HIGHEST_LIMIT:,} open files", (HIGHEST_LIMIT - BASE) / PER_CLUSTER),
     ]
-    return sorted(((name, int(clusters)) for name, clusters in found), key=lambda each: each[1])
+    return sorted(((name, int(clusters)) for name, clusters in found), key=lambda limit: limit[1])
 
 
 # --- constants from runs -----------------------------------------------------------------------------
 
 
 def fit(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The constants that saved runs tell; those they do not tell are left out."""
+    """Compute the constants from saved runs. Constants that need other runs are left out."""
     found = _memory(runs)
     usual = Fleet(1)
     reports, idle, starts, writes, served = [], [], [], [], []
@@ -169,12 +169,12 @@ def fit(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
             if churned := phases.get(REPLACED_OFTEN):
                 rate = churned["writes"] / churned["seconds"]
                 writes.append((churned["hub_cpu"] - few["hub_cpu"]) * 10 / rate)
-                server = sum(churned["cpu"][each] - few["cpu"][each] for each in ("kube-apiserver", "etcd"))
+                server = sum(churned["cpu"][process] - few["cpu"][process] for process in ("kube-apiserver", "etcd"))
                 served.append(server * 10 / rate)
         if (run["nodes"], run["services"]) == (usual.nodes, usual.services):
             starts.append((run["clusters"], phases["start"]["cpu_s"] * 1000))
-    each = {"report_ms": reports, "write_ms": writes, "server_write_ms": served}
-    found |= {name: statistics.median(values) for name, values in each.items() if values}
+    samples = {"report_ms": reports, "write_ms": writes, "server_write_ms": served}
+    found |= {name: statistics.median(values) for name, values in samples.items() if values}
     if (line := _line(idle)) is not None:
         found |= {"cluster_idle_ms": line[0], "base_idle_ms": line[1]}
     if (line := _line(starts)) is not None:
@@ -183,7 +183,7 @@ def fit(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """What each cluster adds, and what is there without one; None where the fleets have the same size."""
+    """Fit a line. Returns the value per cluster and without clusters; None if all fleets have the same size."""
     if len({clusters for clusters, _ in points}) < 2:
         return None
     fitted = statistics.linear_regression([x for x, _ in points], [y for _, y in points])
@@ -191,18 +191,18 @@ def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
 
 
 def _memory(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Least squares of the peaks over clusters, nodes and slices; nothing where the runs do not tell them apart."""
+    """Fit the peaks to clusters, nodes and slices. Returns nothing if the runs do not differ enough."""
     rows, peaks = [], []
     for run in runs:
         if (peak := run["phases"].get("start", {}).get("peak_mib")) is None:
             continue
         nodes, services = run["clusters"] * run["nodes"], run["clusters"] * run["services"]
-        # A slice with fewer endpoints is so much smaller.
+        # A slice takes memory in proportion to its endpoints.
         slices = services * max(1.0, run["nodes"] / PER_SLICE)
         rows.append([1024.0, run["clusters"], nodes, slices])
         peaks.append(peak * 1024)
     found = least_squares(rows, peaks)
-    if found is not None and found[-1] < 0:  # the peak of a start is over before the slices are there
+    if found is not None and found[-1] < 0:  # memory peaks during a start before slices exist
         found = least_squares([row[:-1] for row in rows], peaks)
         found = None if found is None else [*found, 0.0]
     names = ("base_mib", "cluster_kib", "node_kib", "slice_kib")
@@ -210,11 +210,11 @@ def _memory(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def least_squares(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[float] | None:
-    """x with the least |rows · x - wanted|²; None where there is more than one, by the normal equations."""
+    """Return the x that minimizes |rows · x - wanted|², by the normal equations; None if there are several."""
     if not rows:
         return None
     size = len(rows[0])
-    # Columns of very different sizes are brought to the same one first.
+    # Scale the columns, because their sizes are very different.
     scale = [max(abs(row[k]) for row in rows) or 1.0 for k in range(size)]
     scaled = [[row[k] / scale[k] for k in range(size)] for row in rows]
     lines = [
@@ -238,37 +238,37 @@ def least_squares(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> l
 
 
 def tables(constants: Mapping[str, float]) -> dict[str, str]:
-    """The blocks of the page, by the name in their marks."""
+    """Return the blocks of the page, by the name in their marks."""
     rows = [f"| `{name}` | {constants[name]:g} {one.unit} | {one.meaning} |" for name, one in CONSTANTS.items()]
     head = ["| constant | measured | what it is |", "|---|---|---|"]
     columns = [needs(fleet, constants) for fleet in FLEETS]
-    lines = [f"| {' | '.join([row[0].name, *(each.text for each in row)])} |" for row in zip(*columns, strict=True)]
+    lines = [f"| {' | '.join([row[0].name, *(need.text for need in row)])} |" for row in zip(*columns, strict=True)]
     fleets = ["| | " + " | ".join(map(str, FLEETS)) + " |", "|---" * (len(FLEETS) + 1) + "|"]
-    limits = [f"| {name} | {clusters:,} |" for name, clusters in breaks(constants)]
+    limit_rows = [f"| {name} | {clusters:,} |" for name, clusters in limits(constants)]
     return {
         "constants": "\n".join([*head, *rows]),
         "needs": "\n".join([*fleets, *lines]),
-        "limits": "\n".join(["| limit of one process | clusters |", "|---|---|", *limits]),
+        "limits": "\n".join(["| limit of one process | clusters |", "|---|---|", *limit_rows]),
     }
 
 
 def page(text: str, constants: Mapping[str, float]) -> str:
-    """The page with its tables."""
+    """Return the page with new tables."""
     for name, table in tables(constants).items():
         text = replace_block(text, table, BEGIN.format(name), END.format(name))
     return text
 
 
 def main(argv: Iterable[str] | None = None) -> int:
-    """Print or write."""
+    """Print the tables, or write them."""
     parser = argparse.ArgumentParser(prog="benchmarks.scale.capacity", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--fit", nargs="+", type=Path, metavar="FILE", default=[], help="saved runs of bench-scale")
-    parser.add_argument("--write", action="store_true", help="put constants and tables into docs/")
-    given = parser.parse_args(None if argv is None else list(argv))
+    parser.add_argument("--write", action="store_true", help="write constants and tables to docs/")
+    args = parser.parse_args(None if argv is None else list(argv))
     constants: dict[str, float] = json.loads(FILE.read_text())
-    constants |= fit([run for file in given.fit for run in json.loads(file.read_text())["runs"]])
+    constants |= fit([run for file in args.fit for run in json.loads(file.read_text())["runs"]])
     print("\n\n".join(tables(constants).values()))
-    if given.write:
+    if args.write:
         FILE.write_text(json.dumps(constants, indent=1) + "\n")
         PAGE.write_text(page(PAGE.read_text(), constants))
     return 0

@@ -1,4 +1,4 @@
-"""The processes of a scale run: the remote clusters, a real hub cluster, and the hub; pinned, and watched by /proc."""
+"""The processes of a scale run: remote clusters, a real hub cluster and the hub. They are pinned to cores."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from tests.support.apiserver.process import Process
 from tests.support.apiserver.server import ApiServer
 
 ROOT = Path(__file__).resolve().parents[2]
-VICTIMS = 10
-"""One cluster in so many lives in the process that dies."""
+CLUSTERS_PER_VICTIM = 10
+"""One in ten clusters is a victim: it is in the process that is frozen, or refuses connections, during a run."""
 ANSWER_LIMIT = 256 << 20
 STOP_GRACE = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Who runs where: the hub on a core of its own, everything else on the others; None = nobody is pinned."""
+    """The core of the hub, and the cores of all other processes. ``hub`` is None if processes are not pinned."""
 
     hub: int | None
     others: frozenset[int]
 
     def __str__(self) -> str:
         if self.hub is None:
-            return "nobody pinned: one core"
+            return "not pinned: one core"
         return f"the hub alone on one core, everything else on the other {len(self.others)}"
 
 
 def cores() -> Cores:
-    """From what this process may use."""
+    """Divide the cores that this process may use."""
     mine = sorted(os.sched_getaffinity(0))
     if len(mine) < 2 or shutil.which("taskset") is None:
         return Cores(None, frozenset(mine))
@@ -52,7 +52,7 @@ def cores() -> Cores:
 
 
 class Remotes:
-    """A process of :mod:`benchmarks.scale.remotes`."""
+    """A process of :mod:`benchmarks.scale.remotes`, which simulates ``count`` clusters."""
 
     def __init__(self, folder: Path, first: int, count: int, nodes: int) -> None:
         self.first, self.count = first, count
@@ -62,7 +62,7 @@ class Remotes:
         self._lock = asyncio.Lock()
 
     async def start(self) -> None:
-        """Start it, and wait until it serves."""
+        """Start the process, and wait until it serves."""
         self._process = await asyncio.create_subprocess_exec(
             *self._argv,
             stdin=asyncio.subprocess.PIPE,
@@ -77,16 +77,16 @@ class Remotes:
         assert self._process is not None
         return self._process.pid
 
-    async def order(self, **order: Any) -> Any:
-        """One order, its answer."""
+    async def command(self, **command: Any) -> Any:
+        """Send a command and return the answer."""
         async with self._lock:
             assert self._process is not None
             assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
             return await self._line()
 
     async def stop(self) -> None:
-        """Kill it, stopped or not."""
+        """Kill the process, even if it is frozen."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -103,14 +103,12 @@ class Remotes:
 
 @dataclass(slots=True)
 class Fleet:
-    """Everything but the hub.
+    """All processes except the hub.
 
     Attributes:
-        row: ``services`` are per cluster, each publishes all nodes of it.
-        services: of the hub cluster, by cluster.
-        victims: the remote clusters that may die together.
-        remotes: all of them, the victims first.
+        remotes: the processes of remote clusters, the victims first.
         flags: further flags of ``hub run``.
+        services: names of the Services that publish the nodes of each remote cluster.
     """
 
     row: Row
@@ -122,32 +120,34 @@ class Fleet:
     flags: Sequence[str] = ()
     services: dict[str, list[str]] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
-    """Of Services with another port than the others'."""
+    """Ports of Services with another port than ``PORT``."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further keys of the registry."""
 
     @property
     def victims(self) -> Remotes:
+        """The process that is frozen or refuses connections during a run."""
         return self.remotes[0]
 
     @property
     def others(self) -> list[Remotes]:
         return self.remotes[1:] or self.remotes
 
-    async def order(self, among: Iterable[Remotes] | None = None, **order: Any) -> list[Any]:
-        """The same order to all processes of remote clusters, or to some."""
-        return await asyncio.gather(*(each.order(**order) for each in (self.remotes if among is None else among)))
+    async def command(self, among: Iterable[Remotes] | None = None, **command: Any) -> list[Any]:
+        """Send a command to all processes of remote clusters, or to those in ``among``. Returns their answers."""
+        targets = self.remotes if among is None else among
+        return await asyncio.gather(*(remotes.command(**command) for remotes in targets))
 
     async def addresses(self) -> dict[str, set[str]]:
-        """What each Service should publish."""
+        """Return the addresses that each Service must publish."""
         found: dict[str, set[str]] = {}
-        for answer in await self.order(addresses=True):
+        for answer in await self.command(addresses=True):
             for cluster, addresses in answer.items():
-                found |= {service: set(addresses) for service in self.services[cluster]}
+                found |= {name: set(addresses) for name in self.services[cluster]}
         return found
 
     def write_registry(self) -> None:
-        """clusters.yaml, replaced at once; every setting is the product's default."""
+        """Replace clusters.yaml atomically. All settings have their defaults."""
         content = {
             "version": 1,
             **self.extra,
@@ -162,13 +162,13 @@ class Fleet:
             ],
             "services": [
                 {
-                    "name": each,
+                    "name": service,
                     "namespace": NAMESPACE,
                     "sources": [{"cluster": cluster}],
-                    "ports": [{"name": "https", "port": self.ports.get(each, PORT), "protocol": "TCP"}],
+                    "ports": [{"name": "https", "port": self.ports.get(service, PORT), "protocol": "TCP"}],
                 }
                 for cluster, names in self.services.items()
-                for each in names
+                for service in names
             ],
         }
         new = self.folder / "clusters.new"
@@ -176,74 +176,76 @@ class Fleet:
         new.rename(self.folder / "clusters.yaml")
 
     def hub(self) -> Process:
-        """``hub run``, with a pulse; not started."""
+        """Return the process of ``hub run``, which records its stalls; not started."""
         pin = ["taskset", "--cpu-list", str(self.cores.hub)] if self.cores.hub is not None else []
-        argv = [sys.executable, "-m", "benchmarks.scale.pulse", str(self.pulse), "run"]
+        argv = [sys.executable, "-m", "benchmarks.scale.loop_stalls", str(self.stalls), "run"]
         access = ["--registry", str(self.folder / "clusters.yaml"), "--kubeconfig", str(kubeconfig(self.folder, "hub"))]
         listen = ["--health-probe-bind-address", "0", "--listen", "0"]
         return Process("hub", [*pin, *argv, *access, *listen, *self.flags], self.folder / "hub.log")
 
     @property
-    def pulse(self) -> Path:
-        """Where the hub's process notes its stalls."""
-        return self.folder / "pulse.jsonl"
+    def stalls(self) -> Path:
+        """The file in which the hub's process records its stalls."""
+        return self.folder / "stalls.jsonl"
 
     def used(self) -> dict[str, Usage]:
-        """What everybody has used so far, but for the hub."""
+        """Return what all processes except the hub have used so far."""
         return {
-            "remotes": _sum(usage(each.pid) for each in self.remotes),
+            "remotes": _sum(usage(remotes.pid) for remotes in self.remotes),
             "kube-apiserver": usage(self.server.process.pid),
             "etcd": usage(self.server.etcd.pid),
             "harness": _own(),
         }
 
 
-def _sum(all_: Iterable[Usage]) -> Usage:
-    several = list(all_)
+def _sum(usages: Iterable[Usage]) -> Usage:
+    several = list(usages)
     return Usage(
-        sum(each.rss for each in several), sum(each.peak for each in several), sum(each.cpu for each in several)
+        sum(usage_.rss for usage_ in several),
+        sum(usage_.peak for usage_ in several),
+        sum(usage_.cpu for usage_ in several),
     )
 
 
 def _own() -> Usage:
-    """This process without its children."""
+    """Return the CPU of this process without its children."""
     times = os.times()
     return Usage(0.0, 0.0, times.user + times.system)
 
 
 @asynccontextmanager
 async def fleet(row: Row, folder: Path, flags: Sequence[str] = ()) -> AsyncIterator[Fleet]:
-    """Start and fill everything but the hub; nothing is left when it ends.
+    """Start and fill everything except the hub. Stops all processes at the end.
 
     Raises:
-        KitUnavailable: there are no API servers, and none can be built.
+        KitUnavailable: the API server is missing and cannot be built.
     """
     binaries.ensure("etcd", "kube-apiserver")
     pinned, before = cores(), os.sched_getaffinity(0)
-    os.sched_setaffinity(0, pinned.others)  # and all that is started from here
+    os.sched_setaffinity(0, pinned.others)  # child processes inherit this
     server = ApiServer("hub", folder / "hub", flags=["--audit-log-path="])
-    dead = row.clusters // VICTIMS
-    shares = [(0, dead), (dead, row.clusters - dead)] if dead else [(0, row.clusters)]
+    victims = row.clusters // CLUSTERS_PER_VICTIM
+    shares = [(0, victims), (victims, row.clusters - victims)] if victims else [(0, row.clusters)]
     remotes = [Remotes(folder, first, count, row.nodes) for first, count in shares]
     try:
         await asyncio.to_thread(server.start)
         server.kubeconfig(kubeconfig(folder, "hub"))
-        await asyncio.gather(*(each.start() for each in remotes))
+        await asyncio.gather(*(process.start() for process in remotes))
         async with AsyncExitStack() as stack:
             api = await stack.enter_async_context(Api(server))
-            made = Fleet(row, folder, pinned, server, api, remotes, flags)
-            made.services = {
+            filled = Fleet(row, folder, pinned, server, api, remotes, flags)
+            filled.services = {
                 f"c{cluster}": [f"svc-{cluster}-{number}" for number in range(row.services)]
                 for cluster in range(row.clusters)
             }
             await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
             path = f"/api/v1/namespaces/{NAMESPACE}/services"
-            names = [each for several in made.services.values() for each in several]
-            await bounded((partial(api.call, "POST", path, service(each)) for each in names), 16)
-            made.write_registry()
-            yield made
+            names = [name for services in filled.services.values() for name in services]
+            await bounded((partial(api.call, "POST", path, service(name)) for name in names), 16)
+            filled.write_registry()
+            yield filled
     finally:
-        for each in remotes:
-            await each.stop()
+        for process in remotes:
+            await process.stop()
         server.stop()
         os.sched_setaffinity(0, before)

@@ -1,4 +1,4 @@
-"""What the hub cluster publishes, and when each address came and went: kept from a watch of the slices."""
+"""Records what the hub cluster publishes, and when addresses appeared and disappeared, from a watch of the slices."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Place = tuple[str, str]
 
 
 class Ledger:
-    """Takes the events of a watch.
+    """The published addresses, and the times of their changes.
 
     Attributes:
-        published: Service -> its ready addresses, with how many slices have each.
-        ports: Service -> the port of the slice that came last.
-        events: Service -> how many times a slice of it was written.
-        came, went: when an address was first seen on a Service, and when it was last seen to go, by time.monotonic().
+        published: Service -> its ready addresses, with the number of slices that contain each.
+        ports: Service -> the port in its last changed slice.
+        events: Service -> number of events of its slices.
+        came, went: (Service, address) -> time at which the address first appeared, and last disappeared; monotonic.
         changed: set with every event.
     """
 
@@ -32,8 +32,8 @@ class Ledger:
         self.changed = asyncio.Event()
         self._slices: dict[str, set[str]] = {}
 
-    def take(self, event: Event) -> None:
-        """One event of the watch."""
+    def apply(self, event: Event) -> None:
+        """Apply an event of the watch."""
         now = time.monotonic()
         meta = event.object.metadata
         service = meta.service
@@ -45,20 +45,20 @@ class Ledger:
         if event.type != "DELETED":
             self._slices[meta.name] = after
         addresses = self.published.setdefault(service, Counter())
-        for each in after - before:
-            if not addresses[each]:
-                self.came.setdefault((service, each), now)
-            addresses[each] += 1
-        for each in before - after:
-            addresses[each] -= 1
-            if addresses[each] <= 0:
-                del addresses[each]
-                self.went[service, each] = now
+        for ip in after - before:
+            if not addresses[ip]:
+                self.came.setdefault((service, ip), now)
+            addresses[ip] += 1
+        for ip in before - after:
+            addresses[ip] -= 1
+            if addresses[ip] <= 0:
+                del addresses[ip]
+                self.went[service, ip] = now
         self.events[service] += 1
         self.changed.set()
 
     def wrong(self, wanted: dict[str, set[str]]) -> list[str]:
-        """The Services that publish anything else."""
+        """Return the Services that do not publish exactly the wanted addresses."""
         return [
             service
             for service, addresses in wanted.items()

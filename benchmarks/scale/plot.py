@@ -1,4 +1,4 @@
-"""Growth as a picture: log-log panels in SVG, one for each figure, with the line that was fitted. Pure."""
+"""Draws growth as SVG: a log-log panel for each figure, with the fitted line. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ INK, PALE, MARK = "#24292f", "#d0d7de", "#0969da"
 
 
 class Panel(NamedTuple):
-    """One figure over the number of clusters."""
+    """A figure by the number of clusters."""
 
     title: str
     points: Sequence[tuple[float, float]]
 
 
 def svg(result: Result) -> str:
-    """The picture of a growth run."""
-    panels = [Panel(f"{each.title}, {each.unit}", points(result["runs"], each)) for each in GROWING]
-    panels = [each for each in panels if each.points]
+    """Return the SVG of a growth run."""
+    panels = [Panel(f"{figure.title}, {figure.unit}", points(result["runs"], figure)) for figure in GROWING]
+    panels = [panel for panel in panels if panel.points]
     width = len(panels) * WIDTH + (len(panels) + 1) * GAP
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT + 2 * GAP}" role="img">',
@@ -68,7 +68,7 @@ def _panel(panel: Panel) -> list[str]:
 
 
 class _Axis:
-    """A logarithmic scale between two pixels."""
+    """A logarithmic axis between two pixels."""
 
     def __init__(self, least: float, most: float, start: float, end: float) -> None:
         self._least, self._most = math.log(least), math.log(most)
@@ -79,7 +79,7 @@ class _Axis:
         return self._start + part * (self._end - self._start)
 
     def ticks(self) -> list[float]:
-        """1, 2 and 5 of each power of ten that lie on it."""
+        """Return 1, 2 and 5 times the powers of ten that lie on the axis."""
         powers = range(math.floor(self._least / math.log(10)), math.ceil(self._most / math.log(10)) + 1)
         every = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-        return [each for each in every if self._least <= math.log(each) <= self._most]
+        return [tick for tick in every if self._least <= math.log(tick) <= self._most]

@@ -1,23 +1,23 @@
 """The remote clusters of the scale benchmark: hundreds of API servers in one process, real HTTPS on loopback.
 
-A simulated cluster of the test kit could not send 5,000 heartbeats of 12 KB in a second. This one answers only what
-the hub asks of a remote cluster (Nodes, the UID of kube-system), and a Node is bytes from the start: what all Nodes
-of a cluster have in common exists once, and a heartbeat is a handful of pieces joined.
+The simulated cluster of the test kit cannot send 5,000 heartbeats of 12 KB in a second. These clusters answer only the
+hub's requests to a remote cluster (Nodes, the UID of kube-system). A Node is stored as pieces of JSON: the pieces that
+all Nodes of a cluster share exist once, and a heartbeat only joins pieces.
 
     python -m benchmarks.scale.remotes FOLDER FIRST COUNT NODES
 
-writes a kubeconfig for each cluster into FOLDER, says ``{"ready": true}``, and then answers each JSON line of stdin
-with one on stdout, until stdin ends:
+writes a kubeconfig for each cluster into FOLDER and prints ``{"ready": true}``. Then it answers each command, a JSON
+line on stdin, with a JSON line on stdout, until stdin ends:
 
-* ``{"beat": S}``: every node reports once in S seconds from now on; 0 = never.
-* ``{"replace": R}``: the part R of all nodes is replaced per minute: a new one comes, is Ready a second later, and
-  another second later an old one is gone. With ``least``, at least so many per second; 0 = none.
-* ``{"replace_now": N}``: N nodes are, at once.
-* ``{"refuse": true}``: connections are cut and refused, until ``false``.
-* ``{"take": true}``: what changed since the last time, ``[when, cluster, address, whether it appeared]`` by the
-  monotonic clock, and what this process did and used.
-* ``{"lateness": true}``: how late the clock of this process was at most, since the last time.
-* ``{"addresses": true}``: the addresses of all nodes that are Ready, by cluster.
+* ``{"beat": S}``: every node reports once in S seconds; 0 = never.
+* ``{"replace": R}``: the share R of all nodes is replaced per minute; 0 = none. A new node is added, becomes Ready a
+  second later, and another second later an old one is deleted. ``least``: minimum number per second.
+* ``{"replace_now": N}``: N nodes are replaced at once.
+* ``{"refuse": true}``: all connections are cut, and new ones refused, until ``{"refuse": false}``.
+* ``{"changes": true}``: returns the changes since the last call, ``[monotonic time, cluster, address, whether it
+  appeared]``, and counts of waiting steps, watches and unsent bytes.
+* ``{"lateness": true}``: returns how late the timer of this process was at most since the last call.
+* ``{"addresses": true}``: returns the addresses of all Ready nodes, by cluster.
 """
 
 from __future__ import annotations
@@ -47,39 +47,40 @@ from hub_testkit.simulator.identity import kubeconfig, server_tls
 from benchmarks import world
 
 TICK = 0.01
-"""Seconds between two looks at what is due: heartbeats come one by one, not in bursts."""
+"""Seconds between two checks for due steps. It is short, so heartbeats are sent one by one, not in bursts."""
 BOOKMARKS = 60.0
-"""Seconds between bookmarks, as kube-apiserver has it."""
+"""Seconds between bookmarks, as in kube-apiserver."""
 KEEP_ALIVE = 90.0
 """Seconds after which kube-apiserver closes a connection without a request."""
 LOG = 200
-"""Changes that a cluster remembers; a watch from before gets 410."""
+"""Changes that a cluster remembers; a watch from an earlier version gets 410."""
 FIRST_VERSION = 1000
 FIRST_ADDRESS = int(IPv4Address("10.128.0.0"))
-"""Behind the Service networks of the hub cluster, which the hub does not publish."""
+"""After the Service network of the hub cluster, whose addresses the hub never publishes."""
 ADDRESSES = 4096
-"""Of each cluster; those of replaced nodes do not come again."""
-READY_AFTER, GONE_AFTER = 1.0, 2.0
+"""Number of addresses of each cluster. Addresses of replaced nodes are not used again."""
+READY_AFTER, DELETED_AFTER = 1.0, 2.0
+"""Seconds from the start of a replacement until the new node is Ready, and until the old one is deleted."""
 UNINITIALIZED = (
     b'"taints":[{"key":"node.cloudprovider.kubernetes.io/uninitialized","effect":"NoSchedule","value":"true"}],'
 )
 IMAGES = 50
-"""As many as a kubelet reports."""
-BORN = "2026-01-01T10:00:00Z"
+"""A kubelet reports at most 50 images."""
+CREATED = "2026-01-01T10:00:00Z"
 
 Change = tuple[float, str, str, bool]
-"""When, in which cluster, which address, and whether it came (or went)."""
+"""Monotonic time, cluster, address, and whether the address appeared (or disappeared)."""
 
 
 def address(cluster: int, number: int) -> str:
-    """The address of a node, the ``number``-th that its cluster ever had."""
+    """Return the address of the ``number``-th node that the cluster ever had."""
     if number >= ADDRESSES:
         raise ValueError(f"cluster {cluster} has had {ADDRESSES} nodes")
     return str(IPv4Address(FIRST_ADDRESS + cluster * ADDRESSES + number))
 
 
 def managed_fields() -> bytes:
-    """What Kubernetes notes about who wrote what: 3 KB of every Node."""
+    """Return typical managedFields of a Node, 3 KB."""
     none: dict[str, Any] = {}
     labels = {f"f:{name}": none for name in ("beta.kubernetes.io/arch", "kubernetes.io/hostname", "kubernetes.io/os")}
     parts = ("lastHeartbeatTime", "lastTransitionTime", "message", "reason", "status", "type")
@@ -110,7 +111,7 @@ def managed_fields() -> bytes:
                 "manager": manager,
                 "operation": "Update",
                 "apiVersion": "v1",
-                "time": BORN,
+                "time": CREATED,
                 "fieldsType": "FieldsV1",
                 "fieldsV1": value,
             }
@@ -124,24 +125,24 @@ FIELDS = b'"managedFields":' + managed_fields()
 
 @dataclass(slots=True)
 class Node:
-    """A Node, in the pieces that differ from node to node."""
+    """The parts of a Node that differ from node to node."""
 
     name: str
     address: str
     head: bytes
-    """``{"metadata":{…,`` as far as the resourceVersion."""
+    """``{"metadata":{…,``: JSON before the resourceVersion."""
     rest: bytes
-    """After the managed fields: ``},"spec":{`` … ``"images":``, with a place for each time, taints and readiness."""
+    """``},"spec":{`` … ``"images":``: JSON after managedFields, with placeholders for times, taints and readiness."""
     version: int
-    beat: bytes = BORN.encode()
-    since: bytes = BORN.encode()
+    beat: bytes = CREATED.encode()
+    since: bytes = CREATED.encode()
     ready: bool = True
-    fresh: bool = False
-    """The cloud controller has not been there yet."""
+    uninitialized: bool = False
+    """Whether the Node has the taint that a cloud controller removes."""
 
 
 def make(cluster: int, number: int, version: int) -> Node:
-    """A node without images; no Node of this benchmark has a ``%``."""
+    """Return a node without images. No Node of this benchmark contains a ``%``, which would be a placeholder."""
     made = world.node(cluster, number, random.Random(), images=0)
     ip = address(cluster, number)
     made["status"]["addresses"][0]["address"] = ip
@@ -150,7 +151,7 @@ def make(cluster: int, number: int, version: int) -> Node:
         condition["lastHeartbeatTime"] = "%b"
         if condition["type"] == "Ready":
             condition |= {"status": "%b", "lastTransitionTime": "%b"}
-    meta = {**made["metadata"], "uid": made["status"]["nodeInfo"]["systemUUID"], "creationTimestamp": BORN}
+    meta = {**made["metadata"], "uid": made["status"]["nodeInfo"]["systemUUID"], "creationTimestamp": CREATED}
     head = b'{"metadata":' + msgspec.json.encode(meta)[:-1] + b","
     spec = msgspec.json.encode(made["spec"])
     rest = b'},"spec":{%b' + spec[1:] + b',"status":' + msgspec.json.encode(made["status"])[:-1] + b',"images":'
@@ -158,7 +159,7 @@ def make(cluster: int, number: int, version: int) -> Node:
 
 
 class Cluster:
-    """One cluster: its Nodes, and who watches them."""
+    """A cluster: its Nodes and the connections that watch them."""
 
     def __init__(self, number: int, nodes: int, on_change: Callable[[Change], None]) -> None:
         self.number = number
@@ -168,17 +169,18 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         """Oldest first."""
         self.leaving: set[str] = set()
-        """Names of those that are being replaced."""
-        self.made = nodes
+        """Names of nodes that are being replaced."""
+        self.total = nodes
+        """Number of nodes that the cluster ever had."""
         self._on_change = on_change
         self._log: deque[tuple[int, bytes, Node]] = deque(maxlen=LOG)
         images = world.node(number, 0, random.Random(number), images=IMAGES)["status"]["images"]
         self._images = msgspec.json.encode(images)
-        for each in range(nodes):
-            node = make(number, each, FIRST_VERSION)
+        for count in range(nodes):
+            node = make(number, count, FIRST_VERSION)
             self.nodes[node.name] = node
 
-    # --- what it is asked ------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/api/v1/namespaces/kube-system":
@@ -196,7 +198,7 @@ class Cluster:
         return await self._watch(request, version)
 
     def list(self) -> bytes:
-        """All Nodes, on one page: no cluster here has more than the hub's page of 500."""
+        """Return all Nodes on one page: no cluster has more than 500, the size of the hub's pages."""
         items = b",".join([self.render(node) for node in self.nodes.values()])
         meta = b'"metadata":{"resourceVersion":"%d"}' % self.version
         return b'{"kind":"NodeList","apiVersion":"v1",%b,"items":[%b]}' % (meta, items)
@@ -208,8 +210,8 @@ class Cluster:
         transport = request.transport
         if transport is None:
             return response
-        # Events go past the response: aiohttp would spend longer on a chunk than it takes to make it.
-        for _, kind, node in [each for each in self._log if each[0] > version]:
+        # Events are written to the transport: aiohttp would need more time to write a chunk than it takes to make it.
+        for _, kind, node in [entry for entry in self._log if entry[0] > version]:
             transport.write(self._event(kind, node))
         self.watchers.add(transport)
         end = time.monotonic() + float(request.query.get("timeoutSeconds", 1800))
@@ -226,10 +228,10 @@ class Cluster:
     # --- bytes -----------------------------------------------------------------------------------
 
     def render(self, node: Node, kind: bytes = b"") -> bytes:
-        """A Node as JSON; within an event it says what it is, as items of a list do not."""
+        """Return a Node as JSON. ``kind`` is the JSON of kind and apiVersion, which items of a list do not have."""
         beat = node.beat
         rest = node.rest % (
-            UNINITIALIZED if node.fresh else b"",
+            UNINITIALIZED if node.uninitialized else b"",
             beat,
             beat,
             beat,
@@ -250,44 +252,44 @@ class Cluster:
             b'"metadata":{"resourceVersion":"%d"}}}\n' % self.version
         )
 
-    # --- what happens to it ------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------
 
     def beat(self, node: Node, now: bytes) -> None:
-        """A kubelet reports, and has nothing to say."""
+        """Send a heartbeat of a kubelet, without another change."""
         node.beat = now
-        self._tell(b"MODIFIED", node)
+        self._send(b"MODIFIED", node)
 
     def join(self) -> Node:
-        """A node that nothing may run on yet."""
-        node = make(self.number, self.made, 0)
-        self.made += 1
-        node.ready, node.fresh, node.since = False, True, stamp()
+        """Add a node that is not Ready and has the taint of an uninitialized node."""
+        node = make(self.number, self.total, 0)
+        self.total += 1
+        node.ready, node.uninitialized, node.since = False, True, stamp()
         self.nodes[node.name] = node
-        self._tell(b"ADDED", node)
+        self._send(b"ADDED", node)
         return node
 
-    def settle(self, node: Node) -> None:
-        """It is Ready."""
-        node.ready, node.fresh, node.since = True, False, stamp()
+    def make_ready(self, node: Node) -> None:
+        """Make a node Ready, and remove its taint."""
+        node.ready, node.uninitialized, node.since = True, False, stamp()
         self._on_change((time.monotonic(), self.name, node.address, True))
-        self._tell(b"MODIFIED", node)
+        self._send(b"MODIFIED", node)
 
-    def leave(self, node: Node) -> None:
-        """It is gone."""
+    def delete(self, node: Node) -> None:
+        """Delete a node."""
         del self.nodes[node.name]
         self.leaving.discard(node.name)
         self._on_change((time.monotonic(), self.name, node.address, False))
-        self._tell(b"DELETED", node)
+        self._send(b"DELETED", node)
 
-    def _tell(self, kind: bytes, node: Node) -> None:
+    def _send(self, kind: bytes, node: Node) -> None:
         self.version += 1
         node.version = self.version
         self._log.append((self.version, kind, node))
         if self.watchers:
             event = self._event(kind, node)
-            for each in self.watchers:
-                if not each.is_closing():  # its handler has not heard of it yet
-                    each.write(event)
+            for transport in self.watchers:
+                if not transport.is_closing():  # a closed one stays in the set until its handler ends
+                    transport.write(event)
 
 
 def _chunk(data: bytes) -> bytes:
@@ -295,20 +297,20 @@ def _chunk(data: bytes) -> bytes:
 
 
 def stamp() -> bytes:
-    """The time as Kubernetes writes it."""
+    """Return the present time in the format of Kubernetes."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()).encode()
 
 
 @dataclass(slots=True)
 class Pace:
-    """So many things per second, evenly spread; what is more than a second late is not done any more."""
+    """Spreads steps evenly: ``rate`` per second. Steps that are more than a second late are skipped."""
 
     rate: float = 0.0
     since: float = field(default_factory=time.monotonic)
     done: int = 0
 
     def due(self, now: float) -> int:
-        """How many are due; they count as done."""
+        """Return the number of due steps, and count them as done."""
         count = max(0, int((now - self.since) * self.rate) - self.done)
         self.done += count
         return min(count, max(1, int(self.rate)))
@@ -330,14 +332,14 @@ class Remotes:
             self._answer, handler_cancellation=True, access_log=None, keepalive_timeout=KEEP_ALIVE
         )
         self._beats, self._replacements = Pace(), Pace()
-        self._round = self._nodes()
-        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._next_reports = self._nodes()
+        self._steps: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
         self._rng = random.Random(first)
         self._late = 0.0
 
     async def serve(self) -> None:
-        """Listen, each cluster on a port of its own; on the same ones as before."""
+        """Listen on one port per cluster. After :meth:`refuse`, these are the same ports as before."""
         loop = asyncio.get_running_loop()
         ports = self._ports or [0] * len(self.clusters)
         for cluster, port in zip(self.clusters, ports, strict=True):
@@ -347,7 +349,7 @@ class Remotes:
         self._ports = list(self._by_port)
 
     def refuse(self) -> None:
-        """Cut every connection and accept none."""
+        """Cut all connections, and refuse new ones."""
         for server in self._servers:
             server.close()
         self._servers.clear()
@@ -356,14 +358,14 @@ class Remotes:
                 connection.transport.abort()
 
     def write_kubeconfigs(self, folder: Path) -> None:
-        """``c0.kubeconfig`` and so on."""
+        """Write ``c0.kubeconfig`` and so on."""
         for port, cluster in self._by_port.items():
             file = folder / f"{cluster.name}.kubeconfig"
             file.touch(mode=0o600)
             file.write_text(kubeconfig(cluster.name, f"https://127.0.0.1:{port}", "hub", f"token-of-{cluster.name}"))
 
     async def run(self) -> None:
-        """Do what is due, for ever."""
+        """Execute due steps, for ever."""
         last = time.monotonic()
         while True:
             await asyncio.sleep(TICK)
@@ -371,63 +373,68 @@ class Remotes:
             self._late = max(self._late, now - last - TICK)
             last = now
             text = stamp()
-            for cluster, node in itertools.islice(self._round, self._beats.due(now)):
+            for cluster, node in itertools.islice(self._next_reports, self._beats.due(now)):
                 cluster.beat(node, text)
             for _ in range(self._replacements.due(now)):
                 self._replace(now)
-            while self._later and self._later[0][0] <= now:
-                heapq.heappop(self._later)[2]()
+            while self._steps and self._steps[0][0] <= now:
+                heapq.heappop(self._steps)[2]()
 
-    async def obey(self, order: dict[str, Any]) -> dict[str, Any]:
-        """One line of stdin."""
-        if "beat" in order:
-            count = sum(len(each.nodes) for each in self.clusters)
-            self._beats = Pace(count / order["beat"] if order["beat"] else 0.0)
-        if "replace" in order:
-            count = sum(len(each.nodes) for each in self.clusters)
+    async def execute(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Execute a command and return the answer."""
+        if "beat" in command:
+            count = sum(len(cluster.nodes) for cluster in self.clusters)
+            self._beats = Pace(count / command["beat"] if command["beat"] else 0.0)
+        if "replace" in command:
+            count = sum(len(cluster.nodes) for cluster in self.clusters)
             self._replacements = Pace(
-                max(count * order["replace"] / 60, order.get("least", 0) if order["replace"] else 0)
+                max(count * command["replace"] / 60, command.get("least", 0) if command["replace"] else 0)
             )
-        for _ in range(order.get("replace_now", 0)):
+        for _ in range(command.get("replace_now", 0)):
             self._replace(time.monotonic())
-        if "refuse" in order:
-            if order["refuse"]:
+        if "refuse" in command:
+            if command["refuse"]:
                 self.refuse()
             else:
                 await self.serve()
-        if "addresses" in order:
-            return {each.name: [node.address for node in each.nodes.values() if node.ready] for each in self.clusters}
-        if "lateness" in order:
+        if "addresses" in command:
+            return {
+                cluster.name: [node.address for node in cluster.nodes.values() if node.ready]
+                for cluster in self.clusters
+            }
+        if "lateness" in command:
             late, self._late = self._late, 0.0
             return {"late_s": round(late, 4)}
-        if "take" in order:
-            return self._take()
+        if "changes" in command:
+            return self._collect_changes()
         return {}
 
-    def _take(self) -> dict[str, Any]:
+    def _collect_changes(self) -> dict[str, Any]:
         changes, self._changes = self._changes, []
         return {
             "changes": changes,
-            "waiting": len(self._later),
-            "watches": sum(len(each.watchers) for each in self.clusters),
-            "unsent": sum(one.get_write_buffer_size() for each in self.clusters for one in each.watchers),
+            "waiting": len(self._steps),
+            "watches": sum(len(cluster.watchers) for cluster in self.clusters),
+            "unsent": sum(
+                transport.get_write_buffer_size() for cluster in self.clusters for transport in cluster.watchers
+            ),
         }
 
     def _replace(self, now: float) -> None:
-        """A node of a random cluster is replaced."""
+        """Replace a node of a random cluster."""
         cluster = self._rng.choice(self.clusters)
-        settled = [node for node in cluster.nodes.values() if node.ready and node.name not in cluster.leaving]
-        if not settled:
+        replaceable = [node for node in cluster.nodes.values() if node.ready and node.name not in cluster.leaving]
+        if not replaceable:
             return
-        old, new = self._rng.choice(settled), cluster.join()
+        old, new = self._rng.choice(replaceable), cluster.join()
         cluster.leaving.add(old.name)
-        heapq.heappush(self._later, (now + READY_AFTER, next(self._count), lambda: cluster.settle(new)))
-        heapq.heappush(self._later, (now + GONE_AFTER, next(self._count), lambda: cluster.leave(old)))
+        heapq.heappush(self._steps, (now + READY_AFTER, next(self._count), lambda: cluster.make_ready(new)))
+        heapq.heappush(self._steps, (now + DELETED_AFTER, next(self._count), lambda: cluster.delete(old)))
 
     def _nodes(self) -> Iterator[tuple[Cluster, Node]]:
-        """All nodes, round and round, one of each cluster in turn."""
+        """Yield all nodes again and again, taking one of each cluster in turn."""
         while True:
-            several = [list(each.nodes.values()) for each in self.clusters]
+            several = [list(cluster.nodes.values()) for cluster in self.clusters]
             for row in itertools.zip_longest(*several):
                 for cluster, node in zip(self.clusters, row, strict=True):
                     if node is not None and node.name in cluster.nodes:
@@ -435,7 +442,8 @@ class Remotes:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         name = request.transport.get_extra_info("sockname") if request.transport is not None else None
-        if request.transport is not None and not self._servers:  # its handshake was under way when all were cut
+        # The handshake of this connection was not complete when refuse() cut all connections.
+        if request.transport is not None and not self._servers:
             request.transport.abort()
         if name is None or not self._servers:
             return web.Response(status=503)
@@ -444,7 +452,7 @@ class Remotes:
 
 async def main(folder: Path, first: int, count: int, nodes: int) -> None:
     """Serve until stdin ends."""
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # uvloop complains of each event that a dead hub misses
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # uvloop logs each write to a connection of a dead hub
     remotes = Remotes(first, count, nodes)
     await remotes.serve()
     remotes.write_kubeconfigs(folder)
@@ -452,13 +460,13 @@ async def main(folder: Path, first: int, count: int, nodes: int) -> None:
     orders = asyncio.StreamReader(limit=1 << 20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     running = asyncio.create_task(remotes.run())
-    _say({"ready": True})
+    _print({"ready": True})
     while line := await orders.readline():
-        _say(await remotes.obey(json.loads(line)))
+        _print(await remotes.execute(json.loads(line)))
     running.cancel()
 
 
-def _say(value: Any) -> None:
+def _print(value: Any) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
     sys.stdout.buffer.flush()
 

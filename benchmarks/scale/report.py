@@ -1,4 +1,4 @@
-"""From the figures of runs to the tables, slopes and the plot of docs/performance.md. Pure: no servers, no clock."""
+"""Computes the tables and slopes of docs/performance.md from the figures of runs. Pure: no servers, no clock."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ REPLACED = "1 % replaced per minute"
 REPLACED_OFTEN = "5 % replaced per minute"
 EDIT, EDIT_ALL = "an edit of one Service", "an edit of every Service that changes nothing"
 BACK = "a tenth comes back"
-RETURNED = 10.0
-"""Seconds within which clusters that are back are followed again; not a goal, the point where the text says so."""
 
 SLOPE = 1.1
-"""The most a figure may grow by, on log-log scales: 1 is in proportion to the clusters."""
+"""Upper limit of a figure's slope on log-log scales. 1 means in proportion to the number of clusters."""
 
 
 class Goal(NamedTuple):
-    """One line of the first table; ``met`` is None where nothing was promised."""
+    """A row of the first table. ``met`` is None if there is no goal."""
 
     name: str
     measured: str
@@ -39,7 +37,7 @@ class Goal(NamedTuple):
 
 
 def goals(phases: Phases) -> list[Goal]:
-    """What was measured beside what was promised, in the order of the phases; those that were not run are left out."""
+    """Return measured figures with their goals, in the order of the phases; missing phases are left out."""
     lines: list[Goal] = []
 
     def line(phase: str, name: str, key: str, unit: str, most: float | None, digits: int = 1) -> None:
@@ -53,11 +51,11 @@ def goals(phases: Phases) -> list[Goal]:
     line("start", "CPU time of the start", "cpu_s", "s", None)
     line(OFTEN, "memory (RSS) after the idle phases", "rss_mib", "MiB", None, 0)
     line(OFTEN, "memory (PSS) after the idle phases", "pss_mib", "MiB", None, 0)
-    if peaks := [each["peak_mib"] for each in phases.values() if "peak_mib" in each]:
+    if peaks := [figures["peak_mib"] for figures in phases.values() if "peak_mib" in figures]:
         lines.append(Goal("memory, peak of all phases", f"{max(peaks):,.0f} MiB", "≤ 600 MiB", max(peaks) <= 600))
     line("idle", "idle CPU, a report per node every 5 min", "hub_cpu", "%", 10)
     line(OFTEN, "idle CPU, a report per node every 10 s", "hub_cpu", "%", 60)
-    idle = [phases[each]["writes"] for each in ("idle", OFTEN) if each in phases]
+    idle = [phases[name]["writes"] for name in ("idle", OFTEN) if name in phases]
     if idle:
         lines.append(Goal("writes while idle", str(sum(idle)), "0", not sum(idle)))
     for phase in (REPLACED, REPLACED_OFTEN):
@@ -65,7 +63,7 @@ def goals(phases: Phases) -> list[Goal]:
         line(phase, f"change → slices, p50, {phase}", "p50_s", "s", None, 3)
         line(phase, f"change → slices, p99, {phase}", "p99_s", "s", goal, 3)
         line(phase, f"CPU, {phase}", "hub_cpu", "%", None)
-    missed = [each["missed"] + each.get("wrong", 0) for each in phases.values() if "missed" in each]
+    missed = [figures["missed"] + figures.get("wrong", 0) for figures in phases.values() if "missed" in figures]
     if missed:
         lines.append(Goal("changes lost, and Services wrong afterwards", str(sum(missed)), "0", not sum(missed)))
     lines += _dead(phases)
@@ -74,26 +72,26 @@ def goals(phases: Phases) -> list[Goal]:
     line("restart", "restart: SIGTERM to the end", "stop_s", "s", None)
     line("restart", "restart until every Service is right", "right_s", "s", None)
     line("restart", "restart: Services rewritten that need not be", "rewritten", "", 0, 0)
-    stalls = {name: each["stall_ms"] for name, each in phases.items() if "stall_ms" in each}
+    stalls = {name: figures["stall_ms"] for name, figures in phases.items() if "stall_ms" in figures}
     if stalls:
-        worst = max(stalls, key=lambda each: stalls[each])
+        worst = max(stalls, key=lambda name: stalls[name])
         text = f"{stalls[worst]:,.0f} ms ({worst})"
         lines.append(Goal("longest stall of the event loop", text, "≤ 100 ms", stalls[worst] <= 100))
     return lines
 
 
 def _dead(phases: Phases) -> Iterable[Goal]:
-    """How much longer the others' changes took than in the phases before and after, on the mean.
+    """Compare changes while a tenth of the clusters is dead with the mean of the phases before and after.
 
-    The API server takes more for a write from phase to phase, whatever the clusters do.
+    The mean is necessary because the API server needs more time for a write in each later phase.
     """
-    live = [phases[each] for each in (ALL_LIVE, LIVE_AGAIN) if phases.get(each, {}).get("p50_s")]
+    live = [phases[name] for name in (ALL_LIVE, LIVE_AGAIN) if phases.get(name, {}).get("p50_s")]
     for phase in DEAD:
         value = phases.get(phase, {}).get("p50_s")
         if live and value:
-            base = statistics.fmean(each["p50_s"] for each in live)
-            medians = ", ".join(f"{each['p50_s']:.3f}" for each in live)
-            tails = ", ".join(f"{each['p99_s']:.3f}" for each in live)
+            base = statistics.fmean(figures["p50_s"] for figures in live)
+            medians = ", ".join(f"{figures['p50_s']:.3f}" for figures in live)
+            tails = ", ".join(f"{figures['p99_s']:.3f}" for figures in live)
             text = f"{value / base:.2f} × ({medians} → {value:.3f} s; p99 {tails} → {phases[phase]['p99_s']:.3f} s)"
             yield Goal(f"change → slices, p50, {phase}", text, "≤ 1.1 ×", value / base <= 1.1)
     if BACK in phases:
@@ -101,25 +99,25 @@ def _dead(phases: Phases) -> Iterable[Goal]:
 
 
 def good(phases: Phases) -> bool:
-    """Whether the run measured what it should."""
-    return all(each.get("right", True) for each in phases.values()) and bool(phases)
+    """Whether every phase of the run reached its end."""
+    return all(figures.get("right", True) for figures in phases.values()) and bool(phases)
 
 
 def table(lines: Sequence[Goal]) -> str:
-    """In Markdown."""
+    """Return the goals as a Markdown table."""
     words = {True: "ok", False: "missed", None: ""}
-    rows = [f"| {each.name} | {each.measured} | {each.goal} | {words[each.met]} |" for each in lines]
+    rows = [f"| {line.name} | {line.measured} | {line.goal} | {words[line.met]} |" for line in lines]
     return "\n".join(["| figure | measured | goal | |", "|---|---|---|---|", *rows])
 
 
 def phase_table(phases: Phases) -> str:
-    """Who used what in each phase."""
+    """Return a Markdown table of what each process used in each phase."""
     rows = []
-    for name, each in phases.items():
-        cpu = each["cpu"]
-        shares = (each.get("hub_cpu", 0.0), cpu["remotes"], cpu["kube-apiserver"] + cpu["etcd"], cpu["harness"])
-        late = (each["late_ms"], each["stall_ms"], each["stall_cpu_ms"], each["gc_ms"])
-        cells = [f"{each['seconds']:.0f}", f"{each['writes']:,}", *(f"{value:.1f}" for value in shares)]
+    for name, figures in phases.items():
+        cpu = figures["cpu"]
+        shares = (figures.get("hub_cpu", 0.0), cpu["remotes"], cpu["kube-apiserver"] + cpu["etcd"], cpu["harness"])
+        late = (figures["late_ms"], figures["stall_ms"], figures["stall_cpu_ms"], figures["gc_ms"])
+        cells = [f"{figures['seconds']:.0f}", f"{figures['writes']:,}", *(f"{value:.1f}" for value in shares)]
         rows.append(f"| {' | '.join([name, *cells, *(f'{value:.0f}' for value in late)])} |")
     columns = ("hub, %", "remotes, %", "API server and etcd, %", "harness, %", "remotes late, ms")
     names = ("phase", "s", "writes", *columns, "stall, ms", "its CPU, ms", "GC, ms")
@@ -127,7 +125,7 @@ def phase_table(phases: Phases) -> str:
 
 
 def document(result: Result) -> str:
-    """The measured part of docs/performance.md, for one fleet."""
+    """Return the measured block of docs/performance.md for one fleet."""
     run = result["runs"][0]
     phases: Phases = run["phases"]
     return "\n".join(
@@ -144,7 +142,7 @@ def document(result: Result) -> str:
 
 
 def about(result: Result) -> str:
-    """When and on what."""
+    """Return the date, the machine and the versions."""
     machine = result["machine"]
     return (
         f"{result['date']}, {machine['cores']} cores ({result['pinned']}), Python {machine['python']}, "
@@ -153,7 +151,7 @@ def about(result: Result) -> str:
 
 
 def size(run: Result) -> str:
-    """``500 clusters × 100 nodes, 2,000 Services``."""
+    """Return a text such as ``500 clusters × 100 nodes, 2,000 Services``."""
     return f"{run['clusters']} clusters × {run['nodes']} nodes, {run['clusters'] * run['services']:,} Services"
 
 
@@ -178,7 +176,7 @@ GROWING = (
 
 
 def points(runs: Iterable[Result], figure: Growing) -> list[tuple[int, float]]:
-    """(clusters, value) of each run that has the figure."""
+    """Return (clusters, value) of each run that has the figure."""
     return sorted(
         (run["clusters"], run["phases"][figure.phase][figure.key])
         for run in runs
@@ -187,7 +185,7 @@ def points(runs: Iterable[Result], figure: Growing) -> list[tuple[int, float]]:
 
 
 def slope(found: Sequence[tuple[float, float]]) -> float | None:
-    """Least squares on log-log scales; None of fewer than two sizes."""
+    """Return the slope on log-log scales by least squares; None if there are fewer than two sizes."""
     logs = [(math.log(x), math.log(y)) for x, y in found if x > 0 and y > 0]
     if len({x for x, _ in logs}) < 2:
         return None
@@ -195,17 +193,17 @@ def slope(found: Sequence[tuple[float, float]]) -> float | None:
 
 
 def growth(result: Result) -> str:
-    """The table of medians by size, with slopes."""
+    """Return a Markdown table of medians by size, with slopes."""
     runs = result["runs"]
     sizes = sorted({run["clusters"] for run in runs})
-    rounds = max(sum(run["clusters"] == each for run in runs) for each in sizes)
-    head = f"| figure | {' | '.join(f'{each} clusters' for each in sizes)} | slope | goal | |"
-    each = f"{runs[0]['nodes']} nodes and {runs[0]['services']} Services per cluster"
-    lines = [f"{about(result)}; {each}, medians of {rounds} runs.", "", head]
+    rounds = max(sum(run["clusters"] == size for run in runs) for size in sizes)
+    head = f"| figure | {' | '.join(f'{size} clusters' for size in sizes)} | slope | goal | |"
+    per_cluster = f"{runs[0]['nodes']} nodes and {runs[0]['services']} Services per cluster"
+    lines = [f"{about(result)}; {per_cluster}, medians of {rounds} runs.", "", head]
     lines.append("|---" * (len(sizes) + 4) + "|")
     for figure in GROWING:
         found = points(runs, figure)
-        medians = {each: [y for x, y in found if x == each] for each in sizes}
+        medians = {size: [y for x, y in found if x == size] for size in sizes}
         cells = [f"{statistics.median(ys):,.1f}" if ys else "–" for ys in medians.values()]
         steep = slope(found)
         verdict = ["–", f"≤ {SLOPE}", ""] if steep is None else [f"{steep:.2f}", f"≤ {SLOPE}", _word(steep <= SLOPE)]

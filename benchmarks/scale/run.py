@@ -1,15 +1,15 @@
-"""One run: the hub on a fleet, from its start over all that happens to it to its restart, and what it took.
+"""One run of the hub on a fleet: start, idle phases, changes, dead clusters, edits and restart.
 
-Each phase leaves a dict of figures, named by what they are:
+Each phase has a dict of figures:
 
 * ``hub_cpu`` and ``cpu`` (by process): percent of one core, over the phase.
-* ``stall_ms``: the longest time the hub's event loop stood still; ``stall_cpu_ms``: the most CPU time that went into
-  one such time, which is less where something else had the core; ``stalls``: how many were over 100 ms; ``gc_ms``:
-  the longest garbage collection.
-* ``writes``: write requests on EndpointSlices, as the API server counts them.
-* ``late_ms``: how late the remote clusters' own clock ran: what they should have sent meanwhile came that much later.
-* ``p50_s``, ``p99_s``, ``max_s``: from the event a remote cluster sends until all Services of that cluster show it, in
-  a watch of the hub cluster's slices; ``changes`` says of how many, ``missed`` how many never came.
+* ``stall_ms``: the longest stall of the hub's event loop; ``stall_cpu_ms``: the most CPU time of one stall, which is
+  shorter than the stall if another process used the core; ``stalls``: number of stalls over 100 ms; ``gc_ms``: the
+  longest garbage collection.
+* ``writes``: write requests on EndpointSlices, as counted by the API server.
+* ``late_ms``: how late the timer of the remote clusters was at most; they sent their events that much later.
+* ``p50_s``, ``p99_s``, ``max_s``: from the event that a remote cluster sends until a watch of the hub cluster's slices
+  shows it in all Services of that cluster; ``changes``: number of changes; ``missed``: how many were never shown.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from tests.support.apiserver.process import Process
 Figures = dict[str, Any]
 
 STALL = 0.1
-"""Seconds of the goal."""
+"""Seconds: the goal for the longest stall."""
 REPORT, OFTEN = 300.0, 10.0
-"""Seconds between two reports of a node: what kubelets do, and thirty times as often."""
+"""Seconds between two reports of a node: the kubelet's default, and thirty times as often."""
 REPLACED, REPLACED_OFTEN = 0.01, 0.05
-"""Part of all nodes that is replaced per minute."""
+"""Shares of all nodes that are replaced per minute."""
 SETTLE = 5.0
 CATCH_UP = 30.0
-"""Seconds after which a change that did not show up is missed."""
+"""Seconds after which an unpublished change counts as missed."""
 SILENCE = 100.0
-"""Seconds after which the hub has noticed that a watch is silent, and tries to connect anew."""
+"""Seconds after which the hub has detected a silent watch, and reconnects."""
 EDITS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long is measured.
+    """How much is measured.
 
     Attributes:
-        seconds: of each phase.
-        silence: seconds for which dead clusters do not answer, at least.
-        limit: seconds a start may take.
-        least: replacements per second, at least: in a tiny fleet 1 % per minute is nothing.
+        seconds: length of each phase.
+        silence: minimum seconds for which dead clusters do not answer.
+        limit: seconds that a start may take.
+        least: minimum number of replacements per second, for small fleets, where 1 % per minute is less than a node.
     """
 
     seconds: float = 120.0
@@ -66,8 +66,8 @@ class Effort:
 
 
 @asynccontextmanager
-async def watched(fleet: Fleet) -> AsyncIterator[Ledger]:
-    """Nothing is published, and whatever will be is noted."""
+async def slice_ledger(fleet: Fleet) -> AsyncIterator[Ledger]:
+    """Delete all slices, and record all later changes of slices in a ledger."""
     await fleet.api.call("DELETE", SLICES)
     while True:
         found = await fleet.api.call("GET", SLICES)
@@ -76,9 +76,9 @@ async def watched(fleet: Fleet) -> AsyncIterator[Ledger]:
         await asyncio.sleep(0.2)
     ledger = Ledger()
     version = str(found["metadata"]["resourceVersion"])
-    watch = asyncio.create_task(fleet.api.watch(SLICES, version, ledger.take), name="the harness's watch")
+    watch = asyncio.create_task(fleet.api.watch(SLICES, version, ledger.apply), name="the harness's watch")
     try:
-        await asyncio.sleep(0.3)  # the watch is open
+        await asyncio.sleep(0.3)  # time for the watch to open
         yield ledger
     finally:
         watch.cancel()
@@ -87,23 +87,23 @@ async def watched(fleet: Fleet) -> AsyncIterator[Ledger]:
 
 
 class Run:
-    """One hub on a fleet.
+    """A run of one hub on a fleet.
 
     Attributes:
-        phases: the figures, by phase, in the order in which they were taken.
+        phases: figures by phase, in the order of the phases.
     """
 
-    def __init__(self, fleet: Fleet, ledger: Ledger, effort: Effort, say: Callable[[str], None]) -> None:
+    def __init__(self, fleet: Fleet, ledger: Ledger, effort: Effort, log: Callable[[str], None]) -> None:
         self.fleet = fleet
         self.ledger = ledger
         self.effort = effort
         self.hub: Process = fleet.hub()
         self.phases: dict[str, Figures] = {}
-        self._say = say
+        self._log = log
         self._peak = 0.0
 
     async def all(self) -> dict[str, Figures]:
-        """Every phase."""
+        """Run all phases."""
         try:
             if not await self.start("start"):
                 return self.phases
@@ -119,7 +119,7 @@ class Run:
             await self.stop()
 
     async def growth(self) -> dict[str, Figures]:
-        """The phases that are compared between fleets of different sizes."""
+        """Run the phases that are compared between fleets of different sizes."""
         try:
             if await self.start("start"):
                 await self.idle("idle", REPORT)
@@ -131,7 +131,7 @@ class Run:
     # --- phases ----------------------------------------------------------------------------------
 
     async def start(self, name: str, wanted: dict[str, set[str]] | None = None) -> bool:
-        """From the start of the process until every Service publishes what it should; False if it never did."""
+        """Start the hub, and wait until every Service is right. Returns False if that does not happen in time."""
         if wanted is None:
             wanted = await self.fleet.addresses()
         async with self._phase(name) as figures:
@@ -150,8 +150,8 @@ class Run:
         return True
 
     async def idle(self, name: str, every: float) -> None:
-        """Nodes report, and nothing changes."""
-        await self.fleet.order(beat=every)
+        """Let nodes report without any change."""
+        await self.fleet.command(beat=every)
         await asyncio.sleep(min(SETTLE, self.effort.seconds))
         async with self._phase(name) as figures:
             await asyncio.sleep(self.effort.seconds)
@@ -159,14 +159,14 @@ class Run:
         self._memory(figures)
 
     async def churn(self, name: str, share: float) -> None:
-        """Nodes are replaced, and all others report."""
-        await self.fleet.order(beat=REPORT)
+        """Replace nodes while all others report."""
+        await self.fleet.command(beat=REPORT)
         await self._churn(name, share, self.fleet.remotes, self.effort.seconds)
 
     async def dead(self) -> None:
-        """A tenth of the clusters freezes, refuses connections, comes back, while nodes of the others are replaced.
+        """Replace nodes of the other clusters while a tenth of all clusters is frozen, then refuses connections.
 
-        Compared with the same replacements while all live, before and after.
+        The same replacements while all clusters are alive, before and after, are the reference.
         """
         if len(self.fleet.remotes) < 2:
             return
@@ -178,22 +178,22 @@ class Run:
             await self._churn("others, while a tenth does not answer", REPLACED, others, seconds)
         finally:
             _signal(victims, stop=False)
-        await victims.order(refuse=True)
+        await victims.command(refuse=True)
         await self._churn("others, while a tenth refuses connections", REPLACED, others, seconds)
-        await victims.order(refuse=False)
+        await victims.command(refuse=False)
         async with self._phase("a tenth comes back") as figures:
             begin = time.perf_counter()
-            back = await self._until_asked(self._all_followed, CATCH_UP * 3)
+            back = await self._poll_until(self._all_followed, CATCH_UP * 3)
             figures["right_s"] = round(time.perf_counter() - begin, 2)
             figures["right"] = back
             await asyncio.sleep(SETTLE)
         await self._churn("others, while all live again", REPLACED, others, seconds)
 
     async def edits(self) -> None:
-        """The registry changes: first where it concerns one Service, then where it concerns every one."""
+        """Edit the registry: first entries of single Services, then a default that applies to all Services."""
         fleet = self.fleet
-        names = [each[0] for each in list(fleet.services.values())[:EDITS]]
-        took: list[float] = []
+        names = [services[0] for services in list(fleet.services.values())[:EDITS]]
+        seconds: list[float] = []
         async with self._phase("an edit of one Service") as figures:
             for number, name in enumerate(names):
                 port = 31000 + number
@@ -201,9 +201,9 @@ class Run:
                 begin = time.perf_counter()
                 fleet.write_registry()
                 done = await self._until(lambda name=name, port=port: self.ledger.ports[name] == port, CATCH_UP)  # type: ignore[misc]
-                took.append(time.perf_counter() - begin if done else CATCH_UP)
+                seconds.append(time.perf_counter() - begin if done else CATCH_UP)
                 await asyncio.sleep(1.0)
-            figures |= {"right_s": round(max(took), 2), "right": max(took) < CATCH_UP}
+            figures |= {"right_s": round(max(seconds), 2), "right": max(seconds) < CATCH_UP}
         async with self._phase("an edit of every Service that changes nothing") as figures:
             fleet.extra["defaults"] = {"nodes": {"notReadyGrace": "31s"}}
             fleet.write_registry()
@@ -214,14 +214,14 @@ class Run:
         await asyncio.sleep(2 * SETTLE)
 
     async def restart(self) -> None:
-        """While the hub is away a node is replaced in some clusters; Services of the others are not written."""
+        """Restart the hub, and replace nodes of some clusters meanwhile. Other Services must not be written."""
         self._memory(self.phases["start"])
         begin = time.perf_counter()
         await asyncio.to_thread(self.hub.stop, STOP_GRACE)
         stopped = time.perf_counter() - begin
-        await self.fleet.order(take=True)
-        # The victims' clusters stay as they are.
-        await self.fleet.order(among=self.fleet.others, replace_now=max(1, self.fleet.row.clusters // 10))
+        await self.fleet.command(changes=True)
+        # No node of a victim is replaced.
+        await self.fleet.command(among=self.fleet.others, replace_now=max(1, self.fleet.row.clusters // 10))
         changes = await self._changes(self.fleet.others)
         touched = {service for change in changes for service in self.fleet.services[change[1]]}
         self.ledger.events.clear()
@@ -236,61 +236,61 @@ class Run:
         }
 
     async def stop(self) -> None:
-        """The hub is no more."""
+        """Stop the hub."""
         if self.hub.alive:
             await asyncio.to_thread(self.hub.stop, STOP_GRACE)
 
     # --- parts -----------------------------------------------------------------------------------
 
     async def _churn(self, name: str, share: float, among: Sequence[Remotes], seconds: float) -> None:
-        await self.fleet.order(among=among, take=True)
+        await self.fleet.command(among=among, changes=True)
         async with self._phase(name, among) as figures:
-            await self.fleet.order(among=among, replace=share, least=self.effort.least)
+            await self.fleet.command(among=among, replace=share, least=self.effort.least)
             await asyncio.sleep(seconds)
-            await self.fleet.order(among=among, replace=0)
+            await self.fleet.command(among=among, replace=0)
             figures |= await self._latencies(await self._changes(among))
         if among is self.fleet.remotes:
             figures["wrong"] = len(self.ledger.wrong(await self.fleet.addresses()))
 
     async def _changes(self, among: Sequence[Remotes]) -> list[Any]:
-        """What changed since the last time, once everything that was begun has ended."""
+        """Return the changes since the last call. Waits until all replacements are complete."""
         changes: list[Any] = []
         while True:
-            answers = await self.fleet.order(among=among, take=True)
+            answers = await self.fleet.command(among=among, changes=True)
             changes += [change for answer in answers for change in answer["changes"]]
             if not any(answer["waiting"] for answer in answers):
                 return changes
             await asyncio.sleep(0.5)
 
     async def _latencies(self, changes: Sequence[Any]) -> Figures:
-        """How long the changes took to show in all Services of their cluster."""
+        """Return the times until the changes were shown in all Services of their cluster."""
         places = [
             (
                 at,
                 self.ledger.came if appeared else self.ledger.went,
-                [(each, ip) for each in self.fleet.services[cluster]],
+                [(service, ip) for service in self.fleet.services[cluster]],
             )
             for at, cluster, ip, appeared in changes
         ]
         await self._until(lambda: all(key in seen for _, seen, keys in places for key in keys), CATCH_UP)
-        took = [max(seen[key] for key in keys) - at for at, seen, keys in places if all(key in seen for key in keys)]
-        if not took:
+        seconds = [max(seen[key] for key in keys) - at for at, seen, keys in places if all(key in seen for key in keys)]
+        if not seconds:
             return {"changes": len(places), "missed": len(places)}
         return {
             "changes": len(places),
-            "missed": len(places) - len(took),
-            "p50_s": round(statistics.median(took), 4),
-            "p99_s": round(p99(took), 4),
-            "max_s": round(max(took), 4),
-            "mean_s": round(statistics.fmean(took), 4),
+            "missed": len(places) - len(seconds),
+            "p50_s": round(statistics.median(seconds), 4),
+            "p99_s": round(p99(seconds), 4),
+            "max_s": round(max(seconds), 4),
+            "mean_s": round(statistics.fmean(seconds), 4),
         }
 
     @asynccontextmanager
     async def _phase(self, name: str, among: Sequence[Remotes] | None = None) -> AsyncIterator[Figures]:
-        """Measure what everybody uses, writes and suffers while the context is open."""
+        """Measure CPU, writes, stalls and lateness while the context is open."""
         figures = self.phases[name] = {}
         remotes = self.fleet.remotes if among is None else among
-        await self.fleet.order(among=remotes, lateness=True)
+        await self.fleet.command(among=remotes, lateness=True)
         before, hub_before = self.fleet.used(), usage(self.hub.pid).cpu if self.hub.alive else 0.0
         writes = await self.fleet.api.slice_writes()
         begin = time.monotonic()
@@ -300,16 +300,18 @@ class Run:
         figures["seconds"] = round(end - begin, 1)
         if self.hub.alive:
             figures["hub_cpu"] = round((usage(self.hub.pid).cpu - hub_before) / (end - begin) * 100, 2)
-        figures["cpu"] = {each: round((after[each].cpu - before[each].cpu) / (end - begin) * 100, 1) for each in before}
+        figures["cpu"] = {
+            process: round((after[process].cpu - before[process].cpu) / (end - begin) * 100, 1) for process in before
+        }
         figures["writes"] = await self.fleet.api.slice_writes() - writes
-        figures |= stalls(self.fleet.pulse, begin, end)
+        figures |= stalls(self.fleet.stalls, begin, end)
         figures["late_ms"] = round(
-            max(each["late_s"] for each in await self.fleet.order(remotes, lateness=True)) * 1e3, 1
+            max(answer["late_s"] for answer in await self.fleet.command(remotes, lateness=True)) * 1e3, 1
         )
-        self._say(f"{name}: {json.dumps(figures, ensure_ascii=False)}")
+        self._log(f"{name}: {json.dumps(figures, ensure_ascii=False)}")
 
     def _memory(self, figures: Figures) -> None:
-        """Resident and proportional memory of the hub in MiB, and its peak since the run began."""
+        """Record the resident and proportional memory of the hub in MiB, and its peak since the run began."""
         if self.hub.alive:
             used = usage(self.hub.pid)
             self._peak = max(self._peak, used.peak)
@@ -317,11 +319,11 @@ class Run:
             figures["descriptors"] = len(list(Path(f"/proc/{self.hub.pid}/fd").iterdir()))
 
     async def _all_followed(self) -> bool:
-        answers = await self.fleet.order(take=True)
-        watches: int = sum(each["watches"] for each in answers)
+        answers = await self.fleet.command(changes=True)
+        watches: int = sum(answer["watches"] for answer in answers)
         return watches >= self.fleet.row.clusters
 
-    async def _until_asked(self, condition: Callable[[], Any], seconds: float) -> bool:
+    async def _poll_until(self, condition: Callable[[], Any], seconds: float) -> bool:
         end = time.perf_counter() + seconds
         while not await condition():
             if time.perf_counter() > end or not self.hub.alive:
@@ -330,7 +332,7 @@ class Run:
         return True
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait for what the watch shows; False after ``seconds``, or when the hub has ended."""
+        """Wait until the ledger fulfils a condition. Returns False after ``seconds``, or if the hub has ended."""
         end = time.perf_counter() + seconds
         while not condition():
             self.ledger.changed.clear()
@@ -339,29 +341,29 @@ class Run:
             with suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self.ledger.changed.wait()
-            await asyncio.sleep(0.05)  # looking costs more than waiting
+            await asyncio.sleep(0.05)  # limits the CPU of checking the condition
         return True
 
 
 def stalls(file: Path, begin: float, end: float) -> Figures:
-    """What the pulse noted between two times: see :mod:`benchmarks.scale.pulse`."""
-    loop, busy, collector = [0.0], [0.0], [0.0]
+    """Return the stalls between two times from the file of :mod:`benchmarks.scale.loop_stalls`."""
+    stall_seconds, cpu_seconds, gc_seconds = [0.0], [0.0], [0.0]
     if file.exists():
         for line in file.read_text().splitlines():
             at, seconds, cpu, generation = json.loads(line)
             if begin <= at <= end + seconds:
-                (loop if generation < 0 else collector).append(seconds)
-                busy.append(cpu)
+                (stall_seconds if generation < 0 else gc_seconds).append(seconds)
+                cpu_seconds.append(cpu)
     return {
-        "stall_ms": round(max(loop) * 1e3, 1),
-        "stall_cpu_ms": round(max(busy) * 1e3, 1),
-        "stalls": sum(each > STALL for each in loop),
-        "gc_ms": round(max(collector) * 1e3, 1),
+        "stall_ms": round(max(stall_seconds) * 1e3, 1),
+        "stall_cpu_ms": round(max(cpu_seconds) * 1e3, 1),
+        "stalls": sum(seconds > STALL for seconds in stall_seconds),
+        "gc_ms": round(max(gc_seconds) * 1e3, 1),
     }
 
 
 def pss(pid: int) -> float:
-    """Proportional set size in MiB: what is shared with other processes counts in part."""
+    """Return the proportional set size in MiB: memory shared with other processes counts in part."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return round(sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024, 1)
 

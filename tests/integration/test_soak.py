@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.soak import judged
+from benchmarks.soak import judge
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,12 +25,12 @@ def test_short_soak_loses_nothing_and_ends_right(tmp_path: Path) -> None:
     assert out.exists(), done.stdout + done.stderr
 
     found = json.loads(out.read_text())
-    soak, said = judged(found)
+    soak, results = judge(found)
 
     assert (list(soak.lost), list(soak.wrong)) == ([], [])
     assert len({each["what"] for each in found["script"]["faults"]}) >= 5
     assert found["slices_seen"] > 50
     assert found["reports"] > 1000
     assert len(soak.samples) > 25
-    assert next(each.found for each in said if each.what.startswith("log lines")).startswith("0 of ")
+    assert next(each.found for each in results if each.what.startswith("log lines")).startswith("0 of ")
     assert "| endpoints lost | 0 | 0 | met |" in done.stdout

@@ -53,18 +53,18 @@ class TestPublished:
     def test_address_in_two_slices_counts_once(self) -> None:
         """An address that moves between slices is published once."""
         published = measure.Published()
-        published.take(slice_event("ADDED", "web-0", "10.1.0.1", "10.1.0.2"))
-        published.take(slice_event("ADDED", "web-1", "10.1.0.2"))
+        published.apply(slice_event("ADDED", "web-0", "10.1.0.1", "10.1.0.2"))
+        published.apply(slice_event("ADDED", "web-1", "10.1.0.2"))
         assert (published.count("web"), published.has("web", "10.1.0.2")) == (2, True)
-        published.take(slice_event("MODIFIED", "web-0", "10.1.0.1"))
-        published.take(slice_event("DELETED", "web-1"))
+        published.apply(slice_event("MODIFIED", "web-0", "10.1.0.1"))
+        published.apply(slice_event("DELETED", "web-1"))
         assert (published.count("web"), published.has("web", "10.1.0.2")) == (1, False)
 
     def test_endpoint_that_is_not_ready_does_not_count(self) -> None:
         """An endpoint counts unless ready is false; a missing value means ready, as in Kubernetes."""
         published = measure.Published()
-        published.take(slice_event("ADDED", "web-0", "10.1.0.1", ready=False))
-        published.take(slice_event("ADDED", "web-1", "10.1.0.2", ready=None))
+        published.apply(slice_event("ADDED", "web-0", "10.1.0.1", ready=False))
+        published.apply(slice_event("ADDED", "web-1", "10.1.0.2", ready=None))
         assert [published.has("web", ip) for ip in ("10.1.0.1", "10.1.0.2")] == [False, True]
 
     def test_unknown_service_publishes_nothing(self) -> None:
@@ -106,10 +106,10 @@ class TestFigures:
 
 def test_successors_are_other_nodes_at_other_addresses() -> None:
     """Replacement nodes have new names and new addresses of the same cluster."""
-    made = [measure.successor(number, random.Random(1)) for number in range(measure.ROLLED)]
+    made = [measure.successor(number, random.Random(1)) for number in range(measure.ROLLING_NODES)]
     addresses = {each["status"]["addresses"][0]["address"] for each in made}
     known = {address(cluster, number) for cluster in range(20) for number in range(5000)}
-    assert (len(addresses), addresses & known) == (measure.ROLLED, set())
+    assert (len(addresses), addresses & known) == (measure.ROLLING_NODES, set())
     assert {each["metadata"]["name"] for each in made} & {f"c0-worker-{number}" for number in range(5000)} == set()
 
 
@@ -119,26 +119,26 @@ class TestPacedChanges:
     def test_changes_are_seen_in_any_order(self) -> None:
         """Each change has its own time, even if one write shows several; unseen changes are missing."""
         published = measure.Published()
-        awaited = measure.Awaited(published, "web")
+        pending = measure.PendingChanges(published, "web")
         for number in (1, 2, 3):
-            awaited.add(f"10.1.0.{number}", ready=True)
-        published.take(slice_event("ADDED", "web-0", "10.1.0.2", "10.1.0.3"))
-        assert not awaited.look()
-        assert (len(awaited.milliseconds), awaited.missing) == (2, 1)
-        published.take(slice_event("MODIFIED", "web-0", "10.1.0.1"))
-        assert awaited.look()
-        assert (len(awaited.milliseconds), awaited.missing) == (3, 0)
+            pending.add(f"10.1.0.{number}", ready=True)
+        published.apply(slice_event("ADDED", "web-0", "10.1.0.2", "10.1.0.3"))
+        assert not pending.check()
+        assert (len(pending.milliseconds), pending.unpublished) == (2, 1)
+        published.apply(slice_event("MODIFIED", "web-0", "10.1.0.1"))
+        assert pending.check()
+        assert (len(pending.milliseconds), pending.unpublished) == (3, 0)
 
     @pytest.mark.parametrize("nodes", [4, 100])
     def test_every_change_changes_something(self, nodes: int) -> None:
         """Each change alters its node, and only few nodes are not Ready at a time."""
         down: set[int] = set()
         most = 0
-        for number, ready in measure.ups_and_downs(1000, nodes):
+        for number, ready in measure.readiness_changes(1000, nodes):
             assert ready == (number in down)
             (down.discard if ready else down.add)(number)
             most = max(most, len(down))
-        assert most == min(measure.DOWN, nodes // 2)
+        assert most == min(measure.MAX_NOT_READY, nodes // 2)
 
 
 class TestComparison:

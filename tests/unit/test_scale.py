@@ -68,8 +68,8 @@ class TestCluster:
         new = one.join()
         joined = json.loads(one.render(new))
         assert (joined["spec"]["taints"][0]["key"] in LEAVING_TAINTS, changes) == (True, [])
-        one.settle(new)
-        one.leave(old)
+        one.make_ready(new)
+        one.delete(old)
         assert [(name, ip, came) for _, name, ip, came in changes] == [
             ("c7", address(7, 1), True),
             ("c7", address(7, 0), False),
@@ -110,7 +110,7 @@ class TestRemotes:
             query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": "1"}
             async with session.get(f"{url}/api/v1/nodes", params=query) as answer:
                 lines = [json.loads(await answer.content.readline())]
-                one.leave(first)
+                one.delete(first)
                 lines += [json.loads(line) async for line in answer.content]
             seen = [(each["type"], each["object"]["metadata"]["resourceVersion"]) for each in lines]
             assert seen == [("MODIFIED", "1001"), ("DELETED", "1002")]
@@ -137,28 +137,28 @@ class TestRemotes:
         async with self.serving(tmp_path) as (remotes, session, url):
             query = {"watch": "true", "resourceVersion": "1000"}
             async with session.get(f"{url}/api/v1/nodes", params=query) as answer:
-                await remotes.obey({"refuse": True})
+                await remotes.execute({"refuse": True})
                 with pytest.raises(aiohttp.ClientError):
                     await answer.content.readline()
             with pytest.raises(aiohttp.ClientError):
                 await session.get(f"{url}/api/v1/nodes")
-            await remotes.obey({"refuse": False})
+            await remotes.execute({"refuse": False})
             assert (await session.get(f"{url}/api/v1/nodes")).status == 200
 
     async def test_orders_are_carried_out(self, tmp_path: Path) -> None:
         """Nodes report and are replaced at the ordered pace."""
         async with self.serving(tmp_path) as (remotes, _, _):
             running = asyncio.create_task(remotes.run())
-            await remotes.obey({"beat": 0.1, "replace_now": 1})
+            await remotes.execute({"beat": 0.1, "replace_now": 1})
             changes: list[Any] = []
             async with asyncio.timeout(20):
                 while len(changes) < 2 or remotes.clusters[0].version < 1020:
-                    changes += (await remotes.obey({"take": True}))["changes"]
+                    changes += (await remotes.execute({"changes": True}))["changes"]
                     await asyncio.sleep(0.05)
             running.cancel()
             (came, one, ip, appeared), (went, other, _, stayed) = changes
             assert (one == other, appeared, stayed, went - came) == (True, True, False, pytest.approx(1.0, abs=0.9))
-            assert ip in (await remotes.obey({"addresses": True}))[one]
+            assert ip in (await remotes.execute({"addresses": True}))[one]
 
     def test_pace_is_even_and_does_not_catch_up(self) -> None:
         """Ten per second are ten in a second, and what is more than a second late is skipped."""
@@ -183,26 +183,26 @@ class TestLedger:
     def test_coming_and_going_have_a_time(self) -> None:
         """An address comes with the first slice that has it and goes with the last one that loses it."""
         ledger, begin = Ledger(), time.monotonic()
-        ledger.take(event("ADDED", "web-0", "10.1.0.1"))
+        ledger.apply(event("ADDED", "web-0", "10.1.0.1"))
         came = ledger.came["web", "10.1.0.1"]
-        ledger.take(event("ADDED", "web-1", "10.1.0.1"))
-        ledger.take(event("MODIFIED", "web-0"))
+        ledger.apply(event("ADDED", "web-1", "10.1.0.1"))
+        ledger.apply(event("MODIFIED", "web-0"))
         assert (ledger.came["web", "10.1.0.1"], ledger.went) == (came, {})
-        ledger.take(event("DELETED", "web-1", "10.1.0.1"))
+        ledger.apply(event("DELETED", "web-1", "10.1.0.1"))
         assert begin <= came <= ledger.went["web", "10.1.0.1"]
         assert ledger.events == {"web": 4}
 
     def test_service_with_other_addresses_is_wrong(self) -> None:
         """A Service is wrong if it has an address too many, one too few, or none."""
         ledger = Ledger()
-        ledger.take(event("ADDED", "web-0", "10.1.0.1", port=31000))
+        ledger.apply(event("ADDED", "web-0", "10.1.0.1", port=31000))
         wanted = [{"web": {"10.1.0.1"}}, {"web": {"10.1.0.1", "10.1.0.2"}}, {"web": set[str]()}, {"shop": {"10.1.0.1"}}]
         assert [bool(ledger.wrong(each)) for each in wanted] == [False, True, True, True]
         assert ledger.ports == {"web": 31000}
 
     def test_stalls_are_those_of_the_phase(self, tmp_path: Path) -> None:
         """The longest stall of a phase leaves out garbage collections; a missing file has no stalls."""
-        file = tmp_path / "pulse"
+        file = tmp_path / "stalls"
         assert stalls(file, 0, 100)["stall_ms"] == 0
         file.write_text(
             "[5, 9.0, 0, -1]\n[50, 0.12, 0.04, -1]\n[51, 0.02, 0.01, -1]\n[52, 0.3, 0, 2]\n[200, 9.0, 0, -1]\n"
@@ -385,12 +385,12 @@ class TestCapacity:
 
     def test_capacity_limits_are_exact(self) -> None:
         """One cluster more exceeds the limit and one less does not; the earliest limit comes first."""
-        found = capacity.breaks(constants(), memory_mib=4096, start_s=60)
+        found = capacity.limits(constants(), memory_mib=4096, start_s=60)
         assert [clusters for _, clusters in found] == sorted(clusters for _, clusters in found)
         most = dict(found)["memory of 4 GiB"]
         values = [capacity.needs(capacity.Fleet(most + more), constants())[0].value for more in (0, 1)]
         assert values[0] <= 4096 < values[1]
-        assert limits.needed(dict(found)["65,536 open files"]) <= limits.ENOUGH
+        assert limits.needed(dict(found)["65,536 open files"]) <= limits.HIGHEST_LIMIT
 
     @pytest.mark.parametrize(("slice_", "at_least"), [(20.0, 20.0), (-0.2, 0.0)])
     def test_memory_fit_finds_each_cost(self, slice_: float, at_least: float) -> None:

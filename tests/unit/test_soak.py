@@ -76,7 +76,7 @@ def test_script_breaks_a_cluster_once_at_a_time(seed: int) -> None:
 def test_script_ends_with_the_registry_as_it_was() -> None:
     """The last edits undo earlier ones."""
     edits = [step.what for step in script(1, HOUR, FLEET, 10).steps if step.action == "edit"]
-    assert edits[-3:] == ["drop-source", "mend-file", "add-service"]
+    assert edits[-3:] == ["drop-source", "repair-file", "add-service"]
 
 
 def test_every_fault_can_be_carried_out() -> None:
@@ -101,7 +101,7 @@ def test_truth_has_the_nodes_of_all_sources() -> None:
 
 def test_node_that_stays_may_not_go() -> None:
     """A node that stays must remain published, whatever is wrong with its cluster."""
-    assert not small().may_go("svc-0", "10.0.0.1", 100.0)
+    assert not small().may_leave("svc-0", "10.0.0.1", 100.0)
 
 
 def test_replaced_node_may_go() -> None:
@@ -110,7 +110,7 @@ def test_replaced_node_may_go() -> None:
     old = truth.pick("c0", 0)
     new = truth.join("c0")
     truth.leave("c0", old)
-    assert truth.may_go("svc-0", old.address, 5.0)
+    assert truth.may_leave("svc-0", old.address, 5.0)
     assert old.address not in truth.wanted("svc-0", 5.0)
     assert new.address in truth.wanted("svc-0", 5.0)
 
@@ -121,12 +121,15 @@ def test_node_that_is_not_ready_may_go_after_the_grace_only() -> None:
     node = truth.pick("c0", 0)
     node.unready = 10.0
     early, late = 10.0 + GRACE - 3, 10.0 + GRACE + 1
-    assert (truth.may_go("svc-0", node.address, early), truth.may_go("svc-0", node.address, late)) == (False, True)
+    assert (truth.may_leave("svc-0", node.address, early), truth.may_leave("svc-0", node.address, late)) == (
+        False,
+        True,
+    )
     assert node.address in truth.wanted("svc-0", early)
     assert node.address not in truth.wanted("svc-0", late)
     node.unready, node.ready_again = None, 100.0
-    assert truth.may_go("svc-0", node.address, 100.0 + LATE - 1)
-    assert not truth.may_go("svc-0", node.address, 100.0 + LATE + 1)
+    assert truth.may_leave("svc-0", node.address, 100.0 + LATE - 1)
+    assert not truth.may_leave("svc-0", node.address, 100.0 + LATE + 1)
 
 
 def test_source_that_left_the_registry_may_go() -> None:
@@ -134,8 +137,8 @@ def test_source_that_left_the_registry_may_go() -> None:
     truth = small()
     truth.sources["svc-1"] = ["c0"]
     truth.drop("svc-0", "c0", 1.0)
-    assert truth.may_go("svc-0", "10.0.0.1", 2.0)
-    assert not truth.may_go("svc-1", "10.0.0.1", 2.0)
+    assert truth.may_leave("svc-0", "10.0.0.1", 2.0)
+    assert not truth.may_leave("svc-1", "10.0.0.1", 2.0)
     assert truth.wanted("svc-0", 2.0) == {f"10.2.0.{n}" for n in (1, 2, 3)}
 
 
@@ -143,7 +146,7 @@ def test_registry_of_a_soak_is_accepted(tmp_path: Path) -> None:
     """Every edit leaves a valid registry without warnings, except the edit that breaks it."""
     fleet = Fleet(20, 3, 8)
     run = Run(tmp_path, fleet, script(1, 180, fleet, 10))
-    run.parts["providers"] = {name: {"name": "node-addresses"} for name in fleet.names}
+    run.remotes_info["providers"] = {name: {"name": "node-addresses"} for name in fleet.names}
     rng = random.Random(1)
     for what in (*EDITS, *EDITS):
         run._edit(Step(0.0, "edit", node=rng.randrange(1 << 30), what=what))
@@ -175,7 +178,7 @@ class Recorded:
         """A change of a slice."""
         labels = {"kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": "endpointslice-hub"}
         endpoints = [Endpoint([address], Conditions(ready)) for address in addresses]
-        self.recorder.take(kind, Slice(Meta(name, "1", labels), endpoints))
+        self.recorder.record(kind, Slice(Meta(name, "1", labels), endpoints))
 
 
 def test_recorder_accepts_the_expected_slices() -> None:
@@ -334,9 +337,9 @@ def test_threads_of_the_pool_may_come_late() -> None:
 def test_run_that_was_not_watched_to_its_end_is_not_judged() -> None:
     """A run with samples of only its first half is not judged."""
     with pytest.raises(ValueError, match="not watched"):
-        verdict.memory(run_of(samples=run_of().samples[:90]))
+        verdict.judge_memory(run_of(samples=run_of().samples[:90]))
     with pytest.raises(ValueError, match="quiet stretch"):
-        verdict.count(run_of(samples=run_of().samples[:90]), "fds")
+        verdict.judge_count(run_of(samples=run_of().samples[:90]), "fds")
 
 
 def test_lost_endpoint_is_missed() -> None:
@@ -387,7 +390,7 @@ def test_list_of_expected_lines_has_only_faults_there_are() -> None:
     assert EXPECTED
     for each in EXPECTED:
         assert each.faults
-        assert each.faults <= {*FAULTS, "hub-api", "registry", *verdict.NOT_MADE}
+        assert each.faults <= {*FAULTS, "hub-api", "registry", *verdict.UNPLANNED}
 
 
 def test_graph_shows_a_run() -> None:
