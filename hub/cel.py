@@ -64,9 +64,9 @@ class Expression:
         Raises:
             CelError: the evaluation fails or does not return a bool.
         """
-        return self.holds({"service": as_api(service), "cluster": cluster})
+        return self.evaluate({"service": as_api(service), "cluster": cluster})
 
-    def holds(self, variables: Mapping[str, Any]) -> bool:
+    def evaluate(self, variables: Mapping[str, Any]) -> bool:
         """Whether the expression is true for these values of its variables.
 
         Raises:

@@ -104,7 +104,7 @@ class Leading:
 
     def acts_for(self, cluster: str) -> bool:
         """Whether this process acts for a cluster: renews its token, and writes Events about it."""
-        return bool(self.held) and (self.count == 1 or self._assignment.minder(cluster) in self.held)
+        return bool(self.held) and (self.count == 1 or self._assignment.responsible_shard(cluster) in self.held)
 
     def shard(self, key: TargetKey) -> int:
         """The shard of a target."""

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 DEFAULT_NAMESPACE: Final = "endpointslice-hub"
 
 
-@click.group(short_help="Give the hub access to a remote cluster, and take it away.")
+@click.group(short_help="Add or remove the hub's access to a remote cluster.")
 def cluster() -> None:
-    """Give the hub access to a remote cluster, and take it away."""
+    """Add or remove the hub's access to a remote cluster."""
 
 
 def _namespaces(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def pause(ctx: click.Context, /, target: str, kubeconfig: str | None) -> int:
 @verbose
 @click.pass_context
 def resume(ctx: click.Context, /, target: str, kubeconfig: str | None) -> int:
-    """Follow the sources of a paused Service again. The guard judges what has changed since.
+    """Follow the sources of a paused Service again. The guard checks the changes since then.
 
     Removes the annotation endpointslice-hub/paused from the Service.
 

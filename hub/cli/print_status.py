@@ -75,9 +75,9 @@ def text(found: Status) -> str:
         parts.append(table(CLUSTERS, rows))
     if found.services:
         parts.append(table(SERVICES, [_row(service) for service in found.services]))
-    said = found.registry.withheld.message if found.registry.withheld is not None else ""
+    withheld = found.registry.withheld.message if found.registry.withheld is not None else ""
     for service in found.services:
-        if notes := [line for line in _notes(service) if line != f"! {REGISTRY_HELD}: {said}"]:
+        if notes := [line for line in _notes(service) if line != f"! {REGISTRY_HELD}: {withheld}"]:
             indented = (f"  {one_line(line)}" if line[0] in "=!" else f"    {one_line(line)}" for line in notes)
             parts.append("\n".join([click.style(one_line(service.name), bold=True), *indented]))
     if found.registry.withheld is not None:
@@ -90,9 +90,9 @@ def _notes(service: Service) -> Iterator[str]:
     """A Service's withheld removals, and findings that its row does not show."""
     for held in service.withheld:
         yield from lines(held)
-    said = {service.status, *(held.message for held in service.withheld)}
+    shown = {service.status, *(held.message for held in service.withheld)}
     for noted in service.findings:
-        if noted.message not in said:
+        if noted.message not in shown:
             yield f"! {noted.reason}: {noted.message}"
 
 

@@ -66,7 +66,7 @@ def _details(entry: CatalogEntry) -> str:
         lines.append(f"  error: {one_line(entry.error)}")
     if entry.type is not None:
         lines.append(f"  plugin API: {entry.type.api_version}")
-        lines.append(f"  does: {'bring endpoints' if entry.brings_endpoints else 'resolve nodes'}")
+        lines.append(f"  purpose: {'bring endpoints' if entry.brings_endpoints else 'resolve nodes'}")
     schema = entry.schema()
     if schema is not None:
         import json

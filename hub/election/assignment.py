@@ -76,17 +76,17 @@ class Assignment:
         most = COMMON * len(keys)
         return frozenset(name for name, number in found.items() if number > most)
 
-    def minder(self, cluster: str) -> int:
+    def responsible_shard(self, cluster: str) -> int:
         """The shard whose holder writes the cluster's Events and renews its token.
 
         It is the shard of the first target, in the order of keys, that needs the cluster. A cluster that no target
         needs is assigned by its name.
         """
-        found = self._minders.get(cluster)
+        found = self._responsible.get(cluster)
         return shard(f"cluster {cluster}", self.count) if found is None else found
 
     @cached_property
-    def _minders(self) -> dict[str, int]:
+    def _responsible(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for key, name in self._needs(sorted(self.registry.targets)):
             found.setdefault(name, self.of(key))
@@ -95,13 +95,13 @@ class Assignment:
     def part(self, shards: Collection[int]) -> Registry:
         """The part of the registry that these shards need: their targets and the clusters of these targets.
 
-        The part also contains the clusters that these shards are the :meth:`minder` of, and the clusters of endpoint
-        views, which every replica serves.
+        The part also contains the clusters that these shards are responsible for (:meth:`responsible_shard`), and the
+        clusters of endpoint views, which every replica serves.
         """
         registry = self.registry
         targets = {key: spec for key, spec in registry.targets.items() if self.of(key) in shards}
         names = {LOCAL, *(name for _, name in self._needs(targets))}
-        names.update(name for name in registry.clusters if self.minder(name) in shards)
+        names.update(name for name in registry.clusters if self.responsible_shard(name) in shards)
         names.update(registry.views.clusters if registry.views is not None else ())
         clusters = {name: spec for name, spec in registry.clusters.items() if name in names}
         return replace(registry, targets=targets, clusters=clusters)

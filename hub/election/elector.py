@@ -201,7 +201,7 @@ class Elector:
         """Since this process last became the leader, it created the Lease or overwrote another holder's record."""
         self._renewed_at = float("-inf")
         self._sent: deque[LeaseRecord] = deque(maxlen=MAX_UNANSWERED)
-        self._kept = False
+        self._keep = False
         self._problem = ""
 
     @property
@@ -301,7 +301,7 @@ class Elector:
 
     def keep_lease(self) -> None:
         """Do not release the Lease when :meth:`run` ends, since a write may be under way: let it expire instead."""
-        self._kept = True
+        self._keep = True
 
     async def run(self, on_change: Callable[[bool], None]) -> None:
         """Take part in the election until cancelled, then release the Lease.
@@ -472,7 +472,7 @@ class Elector:
 
     async def _release(self) -> None:
         """Release the Lease so that another process can lead at once; after a failure it waits for the expiry."""
-        if not self._sent or self._kept:
+        if not self._sent or self._keep:
             return
         problem, record = "no answer", self._observed
         try:
@@ -511,7 +511,7 @@ class Elector:
             async with asyncio.timeout(self._timing.call):
                 return await request
         except TimeoutError:
-            raise ClusterUnreachable(f"the Lease was not answered within {self._timing.call:g} s", "timeout") from None
+            raise ClusterUnreachable(f"no answer about the Lease within {self._timing.call:g} s", "timeout") from None
 
     def _observe(self, record: LeaseRecord) -> None:
         """Note the Lease as read. If only its version or annotations changed, its holder did not renew it."""

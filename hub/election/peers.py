@@ -90,7 +90,7 @@ class Peers:
         """Why this replica may not take a Lease while it divides the registry ``mark``; "" = it may."""
         if self._unread:
             why = next(filter(None, self._unread.values()), "")
-            return f"the Leases of a larger --shards were not seen yet{f': {why}' if why else ''}"
+            return f"Leases of a replica with a larger --shards were not read yet{f': {why}' if why else ''}"
         own = len(self._own)
         for number, elector, record in self._held(self._all()):
             if (count := count_of(record)) != own:

@@ -212,7 +212,7 @@ class Shards:
                     campaign = shard.campaign(name, self._clock, self._lease_changed)
                     group.create_task(campaign, name=f"shard {shard.number}")
                 follow = self._peers.follow(self._clock, self._timing.retry)
-                group.create_task(follow, name="shards: Leases of a larger --shards")
+                group.create_task(follow, name="shards: Leases beyond ours")
                 if self.count > 1:
                     take = self._every(self._shares.pace / 2, self._read_free_lease)
                     group.create_task(take, name="shards: free Leases")

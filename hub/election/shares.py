@@ -128,26 +128,26 @@ class Shares:
         loads = self._peers.loads()
         if now < self._next_request or not loads:
             return  # too early, or a Lease is free: take that one first
-        most, rich = max((load, identity) for identity, load in loads.items())
+        most, fullest = max((load, identity) for identity, load in loads.items())
         if most - self.load < 2:
             return
         self._next_request = now + 3 * self._retry
-        request = partial(self._request, rich, mark)
+        request = partial(self._request, fullest, mark)
         for shard in reversed(self._shards):
             seen = shard.elector.seen
-            if seen is not None and seen.holder == rich and await shard.elector.change_annotations(request):
-                log.info("%s asks %s for shard %d", self._identity, rich, shard.number)
+            if seen is not None and seen.holder == fullest and await shard.elector.change_annotations(request):
+                log.info("%s asks %s for shard %d", self._identity, fullest, shard.number)
                 return
 
-    def _request(self, rich: str, mark: str, record: LeaseRecord) -> LeaseRecord | None:
+    def _request(self, fullest: str, mark: str, record: LeaseRecord) -> LeaseRecord | None:
         """The Lease with our request as an annotation.
 
-        None if ``rich`` no longer holds it, another replica has asked for it, or it states another number of shards or
-        registry.
+        None if ``fullest`` no longer holds it, another replica has asked for it, or it states another number of shards
+        or registry.
         """
         notes = record.notes
         other = notes.get(WANTED, self._identity) != self._identity
-        if record.holder != rich or other or notes.get(REGISTRY) != mark or count_of(record) != len(self._shards):
+        if record.holder != fullest or other or notes.get(REGISTRY) != mark or count_of(record) != len(self._shards):
             return None
         return replace(record, notes={**notes, WANTED: self._identity})
 

@@ -38,7 +38,7 @@ class ProtocolError(Exception):
     """The peer sent HTTP that is malformed or not supported, or exceeded a limit."""
 
 
-class _Enough(Exception):
+class _ErrorLimitReached(Exception):
     """The first ERROR_LIMIT bytes of an error's body have arrived; the rest is not read."""
 
 
@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol):
                 self._chunks(data)
             elif data:
                 self._plain(data)
-        except _Enough:
+        except _ErrorLimitReached:
             self._finish()
         except ProtocolError as error:
             self._fail(error)
@@ -313,7 +313,7 @@ class Connection(asyncio.Protocol):
         assert self._head is not None  # noqa: S101 - _refusal() has checked it
         del self._content[self._limit :]
         self._head.close = True
-        raise _Enough
+        raise _ErrorLimitReached
 
     def _split(self, data: bytes) -> None:
         """Split a stream into lines and hand them over, or queue them and wake the reader."""

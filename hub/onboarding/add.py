@@ -24,7 +24,7 @@ from hub.onboarding.entry import entry
 from hub.onboarding.file import Registered
 from hub.onboarding.manifests import Manifest
 from hub.onboarding.networks import proposed
-from hub.onboarding.options import ClusterOptions, HubSide, connected, hub_side, remote_access
+from hub.onboarding.options import ClusterOptions, ClusterSecret, connected, open_cluster_secret, remote_access
 from hub.onboarding.remote import Refused, Step
 from hub.runtime.clock import Clock
 
@@ -64,21 +64,21 @@ async def add(options: ClusterOptions, clock: Clock, steps: list[Step]) -> AddRe
         registered.check_free()
     given = await remote_access(options, options.kubeconfig) if options.kubeconfig is not None else None
     async with AsyncExitStack() as stack:
-        side = found = None
+        secret_store = found = None
         if options.apply or options.kubeconfig is None:
-            side = await stack.enter_async_context(hub_side(options, clock))
-            found = await side.find()
-        access = given or _own_access(side, found)
-        if side is not None and access.server == side.server:
+            secret_store = await stack.enter_async_context(open_cluster_secret(options, clock))
+            found = await secret_store.find()
+        access = given or _own_access(secret_store, found)
+        if secret_store is not None and access.server == secret_store.server:
             raise Refused("that kubeconfig leads to the hub cluster itself; in the registry use the cluster local")
         kept = None
-        if side is not None and found is not None and not options.rotate:
-            kept = _same_cluster(options, side, found, access)
-        return await _Adding(options, clock, steps, registered, side, found, kept).run(access)
+        if secret_store is not None and found is not None and not options.rotate:
+            kept = _same_cluster(options, secret_store, found, access)
+        return await _Adding(options, clock, steps, registered, secret_store, found, kept).run(access)
 
 
 def _same_cluster(
-    options: ClusterOptions, side: HubSide, found: Manifest, access: ClusterAccess
+    options: ClusterOptions, secret_store: ClusterSecret, found: Manifest, access: ClusterAccess
 ) -> ClusterAccess | None:
     """The access in the Secret; None if the Secret holds no usable kubeconfig.
 
@@ -86,24 +86,24 @@ def _same_cluster(
         Refused: the kubeconfig in the Secret leads to another cluster.
     """
     try:
-        kept = _access_in(found, side.where)
+        kept = _access_in(found, secret_store.where)
     except KubeconfigError:
         return None
     if kept.server != access.server:
         raise Refused(
-            f"{side.where} leads to {kept.server}, this kubeconfig to {access.server}: the name is taken; "
+            f"{secret_store.where} leads to {kept.server}, this kubeconfig to {access.server}: the name is taken; "
             f"choose another, or give --rotate if {options.name} has moved"
         )
     return kept
 
 
-def _own_access(side: HubSide | None, found: Manifest | None) -> ClusterAccess:
+def _own_access(secret_store: ClusterSecret | None, found: Manifest | None) -> ClusterAccess:
     """The access in the Secret; with it the account requests a token for itself.
 
     Raises:
         KubeconfigError: the Secret does not exist or holds no usable kubeconfig.
     """
-    where = side.where if side is not None else "the Secret"
+    where = secret_store.where if secret_store is not None else "the Secret"
     if found is None:
         raise KubeconfigError(f"{where} does not exist: give --from-kubeconfig FILE, a kubeconfig of an administrator")
     return _access_in(found, where)
@@ -126,7 +126,7 @@ class _Adding:
     """One run of :func:`add`.
 
     Attributes:
-        side: the hub cluster; None if nothing is read from or written to it.
+        secret_store: the cluster's Secret; None if the hub cluster is neither read nor written.
         found: the cluster's Secret; None if it does not exist.
         kept: the access in the Secret, if its token may be kept; None = request a new token.
     """
@@ -135,7 +135,7 @@ class _Adding:
     clock: Clock
     steps: list[Step]
     registered: Registered | None
-    side: HubSide | None
+    secret_store: ClusterSecret | None
     found: Manifest | None
     kept: ClusterAccess | None
 
@@ -150,8 +150,8 @@ class _Adding:
         text = self._entry(nodes, notes)
         if self.options.apply and self.registered is not None:
             await asyncio.to_thread(self.registered.text_with_entry, text)  # before the Secret is written
-        if content is not None and self.options.apply and self.side is not None:
-            self.steps.append(Step(self._secret, await self.side.write(content, self.found)))
+        if content is not None and self.options.apply and self.secret_store is not None:
+            self.steps.append(Step(self._secret, await self.secret_store.write(content, self.found)))
             content = None
         if self.options.apply and self.registered is not None:
             done = await asyncio.to_thread(self.registered.add, text)

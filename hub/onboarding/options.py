@@ -85,8 +85,8 @@ async def connected(access: ClusterAccess, clock: Clock) -> AsyncIterator[Client
         pool.close()
 
 
-class HubSide:
-    """Reads and writes a cluster's Secret in the hub cluster; made by :func:`hub_side`.
+class ClusterSecret:
+    """Reads and writes a cluster's Secret in the hub cluster; made by :func:`open_cluster_secret`.
 
     Attributes:
         server: URL of the hub cluster's API server.
@@ -164,7 +164,7 @@ class HubSide:
 
 
 @asynccontextmanager
-async def hub_side(options: ClusterOptions, clock: Clock) -> AsyncIterator[HubSide]:
+async def open_cluster_secret(options: ClusterOptions, clock: Clock) -> AsyncIterator[ClusterSecret]:
     """Connects to the hub cluster for the Secret of ``options.name``.
 
     Raises:
@@ -172,4 +172,4 @@ async def hub_side(options: ClusterOptions, clock: Clock) -> AsyncIterator[HubSi
     """
     access = await asyncio.to_thread(load_hub_access, options.hub_kubeconfig)
     async with administer(Credentials(access, clock)) as admin:
-        yield HubSide(admin, options)
+        yield ClusterSecret(admin, options)

@@ -15,7 +15,7 @@ from hub.kube.admin import administer
 from hub.kube.credentials import Credentials
 from hub.onboarding import remote
 from hub.onboarding.file import Registered
-from hub.onboarding.options import ClusterOptions, hub_side, remote_access
+from hub.onboarding.options import ClusterOptions, open_cluster_secret, remote_access
 from hub.onboarding.remote import Step
 from hub.runtime.clock import Clock
 
@@ -49,12 +49,12 @@ async def remove(options: ClusterOptions, clock: Clock, steps: list[Step]) -> Re
     if registered is not None:
         await asyncio.to_thread(registered.text_without_entry)
     async with AsyncExitStack() as stack:
-        side = await stack.enter_async_context(hub_side(options, clock))
-        found = await side.find()
+        secret_store = await stack.enter_async_context(open_cluster_secret(options, clock))
+        found = await secret_store.find()
         if registered is not None:
             done = await asyncio.to_thread(registered.remove) if options.apply else _would(registered.exists)
             steps.append(Step(f"cluster {options.name} in {options.registry}", done))
-        done = await side.delete() if options.apply else _would(found is not None)
+        done = await secret_store.delete() if options.apply else _would(found is not None)
         steps.append(Step(f"Secret {options.secrets_namespace}/{options.name}", done))
     if options.kubeconfig is None:
         return RemoveResult(tuple(remote.removal_commands(options.access)))

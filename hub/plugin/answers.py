@@ -52,14 +52,14 @@ def read_answer(names: Iterable[str], answer: object) -> tuple[dict[str, Resolut
     if not isinstance(answer, Mapping):
         raise TypeError(f"resolve() returned {type(answer).__name__}, not a mapping")
     answers = cast("Mapping[object, object]", answer)
-    said: dict[str, Resolution] = {}
+    resolutions: dict[str, Resolution] = {}
     for name in names:
         value = answers.get(name)
         if value is not None:
-            said[name] = _checked(name, value)
+            resolutions[name] = _checked(name, value)
         elif name in answers:
             raise TypeError(f"resolve() answered None for {name!r}")
-    return said, max(0, len(answers) - len(said))
+    return resolutions, max(0, len(answers) - len(resolutions))
 
 
 def _checked(name: str, value: object) -> Resolution:

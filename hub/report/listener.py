@@ -88,7 +88,7 @@ async def listening(
     if address is None:
         yield
         return
-    connections = _Connections(answer, closed=own_names and is_loopback(address.host))
+    connections = _Connections(answer, check_host=own_names and is_loopback(address.host))
     sockets = await bind(address, flag=flag, what=what)
     servers = [await asyncio.start_server(connections.serve, sock=socket_, limit=HEAD_LIMIT) for socket_ in sockets]
     log.info("serving %s on %s", what, ", ".join(sorted(map(host_and_port, sockets))))
@@ -153,9 +153,9 @@ def host_and_port(bound: socket.socket) -> str:
 
 
 class _Connections:
-    def __init__(self, answer: Answer, *, closed: bool) -> None:
+    def __init__(self, answer: Answer, *, check_host: bool) -> None:
         self._answer = answer
-        self._closed = closed
+        self._check_host = check_host
         self._open: dict[asyncio.StreamWriter, bool] = {}
         """Open connections, the oldest first -> whether the request has arrived."""
 
@@ -208,7 +208,7 @@ class _Connections:
             name.lower().decode(): value.strip(b" \t").decode("latin-1")
             for name, value in HEADER.findall(head[found.end() :])
         }
-        if self._closed and not _is_own(headers.get("host", "")):
+        if self._check_host and not _is_own(headers.get("host", "")):
             return _response(Reply(421, b"not a name of this server\n"))
         try:
             reply = await self._answer(Request(path, query, headers))

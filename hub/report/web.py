@@ -213,7 +213,7 @@ async def _answered(
     if request.method not in ("GET", "HEAD"):
         return problem(405, "only GET and HEAD are allowed", {"Allow": "GET, HEAD"})
     if request.can_read_body:
-        refused = problem(413, "a body is not read here")
+        refused = problem(413, "the request must have no body")
         refused.force_close()
         return refused
     target = request.raw_path.partition("?")[0]

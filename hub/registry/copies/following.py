@@ -29,13 +29,13 @@ class Copying:
 
     def note(self, key: TargetKey, service: Service | None) -> bool:
         """Store a Service's copy annotations; returns whether they have changed. ``service`` None = it was deleted."""
-        said = copy_request(service)
-        if said == self._requests.get(key):
+        request = copy_request(service)
+        if request == self._requests.get(key):
             return False
-        if said is None:
+        if request is None:
             del self._requests[key]
         else:
-            self._requests[key] = said
+            self._requests[key] = request
         return True
 
     def merged(self, registry: Registry) -> Registry:
@@ -55,5 +55,5 @@ class Copying:
 
     def _stopped(self, key: TargetKey) -> bool:
         """Whether a copy ended since its Service no longer asks for it; else the registry no longer allows it."""
-        said = self._requests.get(key)
-        return said is None or said.enabled != YES
+        request = self._requests.get(key)
+        return request is None or request.enabled != YES

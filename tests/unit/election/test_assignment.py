@@ -141,7 +141,7 @@ def test_parts_include_hub_cluster_and_view_clusters() -> None:
     parts = [assignment.part({number}).clusters.keys() for number in range(5)]
     assert all({LOCAL, "viewed"} <= part for part in parts)
     assert [sum(name in part for part in parts) for name in ("c1", "idle")] == [1, 1]
-    assert "c1" in parts[assignment.minder("c1")]
+    assert "c1" in parts[assignment.responsible_shard("c1")]
     assert assignment.part(()).targets == {}
 
 
@@ -150,7 +150,7 @@ def test_parts_include_hub_cluster_and_view_clusters() -> None:
     st.integers(1, 9),
 )
 def test_every_target_is_in_one_shard_with_all_it_needs(sources: dict[str, list[str]], count: int) -> None:
-    """The parts of all shards make up the registry, and the part of a cluster's minder contains the cluster."""
+    """The parts of all shards make up the registry, and the responsible shard's part contains the cluster."""
     found = registry(sources)
     assignment = Assignment(found, count)
     parts = [assignment.part({number}) for number in range(count)]
@@ -159,4 +159,4 @@ def test_every_target_is_in_one_shard_with_all_it_needs(sources: dict[str, list[
     for part in parts:
         assert {source.cluster for spec in part.targets.values() for source in spec.sources} <= part.clusters.keys()
     for name in found.clusters:
-        assert name in parts[assignment.minder(name)].clusters
+        assert name in parts[assignment.responsible_shard(name)].clusters

@@ -551,7 +551,7 @@ def test_replica_without_permission_for_leases_takes_no_shard(new: int) -> None:
         await before.stop()
         await watch(60, after)
         assert after.held == 0
-        assert "of a larger --shards were not seen yet: get " in after.leading.problem
+        assert "of a replica with a larger --shards were not read yet: get " in after.leading.problem
         assert "403 Forbidden: leases is forbidden" in after.leading.problem
         after.reload(1)
         await watch(60, after)

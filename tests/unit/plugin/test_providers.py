@@ -78,7 +78,7 @@ def test_verbose_shows_the_plugins_origin(run: Callable[..., str], tmp_path: Pat
         f"  file: {tmp_path / 'plugin_hub_fine.py'}",
         "  state: ok",
         "  plugin API: 1",
-        "  does: resolve nodes",
+        "  purpose: resolve nodes",
     ]
     misspelt = said.split("\nmisspelt\n")[1].split("\n\n")[0]
     assert "  state: wrong-hook\n  error: provider 'misspelt': hub-misspelt 1.2: wrong hook" in misspelt

@@ -405,8 +405,8 @@ async def test_a_reader_that_falls_behind_is_dropped_and_the_others_are_not() ->
     assert quick.events.get_nowait() is None
 
 
-async def test_a_look_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """The failure is logged, and the next look follows."""
+async def test_a_failure_to_compute_an_event_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The failure is logged, and the next attempt follows."""
     looks: list[bytes | Exception] = [RuntimeError("x"), b"news"]
 
     async def look() -> bytes:
@@ -459,7 +459,7 @@ async def test_a_dead_browser_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> Non
         return b"event: change\ndata: " + b"x" * (4 << 20) + b"\n\n"
 
     live = Broadcaster(look)
-    site = cast("Any", SimpleNamespace(look=lambda: VersionedStatus("1", Status())))
+    site = cast("Any", SimpleNamespace(snapshot=lambda: VersionedStatus("1", Status())))
 
     async def handler(request: web.Request) -> web.StreamResponse:
         return await page.stream(request, site, live)
