@@ -1,1 +1,1 @@
-"""Faults on real API servers: a table of rows, each a test (``rows``), judged by a recorder outside the hub."""
+"""Faults on real API servers: each row of a table (``rows``) is a test, judged by a recorder outside the hub."""

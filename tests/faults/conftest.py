@@ -1,4 +1,4 @@
-"""One stage for all rows of a run: they are played before the first of their tests, which look at what came of each."""
+"""Plays all rows of a run together, before the first of their tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.apiserver.fleet import ServerFleet
 def outcome(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, server_fleet: ServerFleet
 ) -> Outcome:
-    """What came of every row that this run has a test for; the figures also go to a file, for the table's tool."""
+    """The results of all rows that this run has tests for. They also go to a file for :mod:`tests.faults.table`."""
     rows = [each.callspec.params.get("row") for each in request.session.items if hasattr(each, "callspec")]
     wanted = [each for each in rows if isinstance(each, Row)]
     with Stage(tmp_path_factory.mktemp("faults")) as stage:

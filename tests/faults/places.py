@@ -1,4 +1,4 @@
-"""Where rows are played: builds the lanes and sites that some rows need."""
+"""Builds the lanes and sites that rows are played on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.apiserver.pki import Authority
 from tests.support.hub import node
 
 CROWD = 16
-"""Clusters of a storm."""
+"""The number of clusters of a storm."""
 TOKEN = "fake-token"
 PROGRAM = """#!/bin/sh
 case "$(cat "$1.mode")" in
@@ -34,7 +34,7 @@ esac
 
 
 class CloudSite(Site):
-    """A cluster whose nodes have no addresses of their own: a cloud knows them, behind a proxy."""
+    """A cluster whose node addresses come from a cloud, through a proxy."""
 
     def __init__(self, lane: Lane, name: str, fake: FakeIonosThread, authority: Authority) -> None:
         self._fake = fake
@@ -44,7 +44,7 @@ class CloudSite(Site):
         super().__init__(lane, name, lane.stage.servers.get(NEAR), proxied=False)
 
     def entry(self, *, proxied: bool) -> Object:
-        """Of the registry; the proxy is before the cloud."""
+        """Its registry entry; the proxy is in front of the cloud."""
         common = super().entry(proxied=False)
         authority = self._authority
         port = int(self._fake.host.rpartition(":")[2])
@@ -78,14 +78,14 @@ class CloudSite(Site):
 
 
 class CommandSite(Site):
-    """A cluster that is what a program prints, once a second."""
+    """A cluster whose nodes are printed by a program, which runs once a second."""
 
     def __init__(self, lane: Lane, name: str) -> None:
         self._records: dict[str, str] = {}
         super().__init__(lane, name, lane.stage.servers.get(NEAR), proxied=False)
 
     def entry(self, *, proxied: bool) -> Object:
-        """Of the registry, without a kubeconfig."""
+        """Its registry entry, without a kubeconfig."""
         program = self.lane.folder / f"{self.name}.sh"
         program.write_text(PROGRAM)
         program.chmod(0o755)
@@ -119,7 +119,7 @@ def _replace(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def fleet(stage: Stage, rows: list[Row]) -> Iterator[dict[str, Site]]:
-    """One hub with a cluster for each of these rows, all published; rows by name."""
+    """Run one hub with a cluster for each of these rows, and wait until all are published; yields the sites by row."""
     lane = Lane(stage, "fleet")
     with contextlib.ExitStack() as stack:
         stack.callback(lane.close)
@@ -141,7 +141,7 @@ def fleet(stage: Stage, rows: list[Row]) -> Iterator[dict[str, Site]]:
 
 @contextlib.contextmanager
 def own_lane(stage: Stage, row: Row) -> Iterator[Site]:
-    """A hub of its own for one row, published."""
+    """Run a hub for one row, and wait until its cluster is published."""
     near = stage.servers.get(VICTIM if row.place is Place.REMOTE else NEAR)
     lane = Lane(stage, row.name, proxied=row.place is Place.LANE)
     try:

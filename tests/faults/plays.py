@@ -1,4 +1,4 @@
-"""How faults are played: each play breaks something for the length of a block."""
+"""The faults of the rows, as plays: a play is a context manager that breaks something while its block runs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ NODE_WATCH: Final = where("watch", resource="nodes")
 SLICE_WATCH: Final = where("watch", resource="endpointslices")
 
 
-def remote(kind: Kind, concerned: Where, amount: float = 0.0, body: bytes = b"", first: tuple[Fault, ...] = ()) -> Play:
-    """Between the hub and the row's cluster; ``first`` come before it."""
+def remote_fault(
+    kind: Kind, concerned: Where, amount: float = 0.0, body: bytes = b"", first: tuple[Fault, ...] = ()
+) -> Play:
+    """Injects a fault between the hub and the row's cluster, after the faults in ``first``."""
     faults = (*first, Fault(kind, concerned, amount, body))
 
     @contextlib.contextmanager
@@ -36,29 +38,29 @@ def remote(kind: Kind, concerned: Where, amount: float = 0.0, body: bytes = b"",
 
 
 @contextlib.contextmanager
-def unheard(site: Site) -> Iterator[None]:
-    """A node is not Ready, then nothing arrives, and meanwhile it is Ready again: until long after its grace."""
+def missed_recovery(site: Site) -> Iterator[None]:
+    """A node stops being Ready; then no data arrives, so that the hub misses its recovery until after its grace."""
     assert site.proxy is not None
-    name = next(reversed(site.nodes))  # the row itself takes the oldest away
-    site.turn(name, "False")
-    time.sleep(2.0)  # the hub is told
+    name = next(reversed(site.nodes))  # the row itself removes the oldest node
+    site.set_ready(name, "False")
+    time.sleep(2.0)  # so that the hub hears of it
     with site.proxy.broken(Fault(Kind.BLACKHOLE, EVERYTHING)):
-        site.turn(name, "True")
+        site.set_ready(name, "True")
         yield
 
 
-def relisting(kind: Kind, concerned: Where, amount: float = 0.0) -> Play:
-    """The watch says that it is too old, and then this."""
-    return remote(kind, concerned, amount, first=(Fault(Kind.INSERT, NODE_WATCH, body=GONE, times=1),))
+def relist_fault(kind: Kind, concerned: Where, amount: float = 0.0) -> Play:
+    """Expires the watch, and injects a fault into the list that follows."""
+    return remote_fault(kind, concerned, amount, first=(Fault(Kind.INSERT, NODE_WATCH, body=GONE, times=1),))
 
 
-def answering(body: bytes) -> Play:
-    """The watch breaks, and then everything is answered this."""
-    return remote(Kind.ANSWER, EVERYTHING, body=body, first=(Fault(Kind.RESET, NODE_WATCH, times=1),))
+def answer_all_with(body: bytes) -> Play:
+    """Breaks the watch, and answers all following requests with this body."""
+    return remote_fault(Kind.ANSWER, EVERYTHING, body=body, first=(Fault(Kind.RESET, NODE_WATCH, times=1),))
 
 
 def door(state: Door) -> Play:
-    """New connections to the row's cluster; those there are end."""
+    """Closes the connections to the row's cluster, and changes the treatment of new ones."""
 
     @contextlib.contextmanager
     def play(site: Site) -> Iterator[None]:
@@ -73,8 +75,10 @@ def door(state: Door) -> Play:
     return play
 
 
-def local(kind: Kind, concerned: Where, amount: float = 0.0, body: bytes = b"", first: tuple[Fault, ...] = ()) -> Play:
-    """Between the hub and its own API server; ``first`` come before it."""
+def hub_fault(
+    kind: Kind, concerned: Where, amount: float = 0.0, body: bytes = b"", first: tuple[Fault, ...] = ()
+) -> Play:
+    """Injects a fault between the hub and its own API server, after the faults in ``first``."""
     faults = (*first, Fault(kind, concerned, amount, body))
 
     @contextlib.contextmanager
@@ -86,26 +90,26 @@ def local(kind: Kind, concerned: Where, amount: float = 0.0, body: bytes = b"", 
     return play
 
 
-def writing(kind: Kind, amount: float = 0.0, body: bytes = b"") -> Play:
-    """While the hub writes the row's own slices, which are named after its Service."""
+def write_fault(kind: Kind, amount: float = 0.0, body: bytes = b"") -> Play:
+    """Injects a fault into the hub's writes of the row's slices, whose names begin with its Service's."""
 
     def play(site: Site) -> contextlib.AbstractContextManager[None]:
-        return local(kind, where("update", resource="endpointslices", path=f"/{site.name}-"), amount, body)(site)
+        return hub_fault(kind, where("update", resource="endpointslices", path=f"/{site.name}-"), amount, body)(site)
 
     return play
 
 
 @contextlib.contextmanager
-def forgotten(site: Site) -> Iterator[None]:
-    """The connections there are carry nothing any more, and nobody ever says so."""
+def silenced_connections(site: Site) -> Iterator[None]:
+    """Existing connections carry no more data, and nothing reports that."""
     assert site.proxy is not None
     site.proxy.silence()
     yield
 
 
 @contextlib.contextmanager
-def dead(site: Site) -> Iterator[None]:
-    """Neither the connections there are nor new ones carry anything."""
+def dead_network(site: Site) -> Iterator[None]:
+    """Neither existing nor new connections carry data."""
     assert site.proxy is not None
     site.proxy.silence()
     site.proxy.door(Door.DROPPED)
@@ -117,7 +121,7 @@ def dead(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def wrong_certificate(site: Site) -> Iterator[None]:
-    """Somebody else's certificate."""
+    """The server shows a certificate of another authority."""
     assert site.proxy is not None
     site.proxy.certificate(site.stage.certificate(site.stage.servers.get(CONTROL).authority))
     site.proxy.reset()
@@ -129,7 +133,7 @@ def wrong_certificate(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def renewed_certificate(site: Site) -> Iterator[None]:
-    """Another certificate of the same authority, and connections made anew."""
+    """The server shows a new certificate of the same authority, and the connections are closed."""
     assert site.proxy is not None
     site.proxy.certificate(site.stage.certificate(site.server.authority))
     site.proxy.reset()
@@ -138,7 +142,7 @@ def renewed_certificate(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def wrong_token(site: Site) -> Iterator[None]:
-    """The kubeconfig's token is not accepted any more; then another one is written there."""
+    """The kubeconfig's token is rejected; at the end the file gets a valid one."""
     right = site.kubeconfig.read_text()
     new = site.kubeconfig.with_suffix(".new")
     for text in (right.replace(site.server.token("hub"), "expired"), right):
@@ -150,7 +154,7 @@ def wrong_token(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def flapping(site: Site) -> Iterator[None]:
-    """A RST on everything, every 300 ms for six seconds."""
+    """All connections are reset every 300 ms, for six seconds."""
     assert site.proxy is not None
     for _ in range(20):
         site.proxy.reset()
@@ -160,7 +164,7 @@ def flapping(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def storm(site: Site) -> Iterator[None]:
-    """All connections of all clusters of this hub end at the same moment, three times."""
+    """All connections of all clusters of this hub are reset at the same moment, three times."""
     for _ in range(3):
         for each in site.lane.sites:
             assert each.proxy is not None
@@ -171,7 +175,7 @@ def storm(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def killed_server(site: Site) -> Iterator[None]:
-    """``kill -9`` of the row's API server; started again at the end."""
+    """The row's API server is killed (SIGKILL), and started again at the end."""
     site.broken.kill()
     yield
     site.broken.restart()
@@ -179,7 +183,7 @@ def killed_server(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def restarted_server(site: Site) -> Iterator[None]:
-    """SIGTERM, and started again."""
+    """The row's API server is stopped (SIGTERM) and started again."""
     site.broken.process.stop()
     site.broken.restart()
     yield
@@ -187,7 +191,7 @@ def restarted_server(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def paused_server(site: Site) -> Iterator[None]:
-    """SIGSTOP and SIGCONT of the row's API server."""
+    """The row's API server is paused (SIGSTOP), and resumed at the end."""
     site.broken.pause()
     try:
         yield
@@ -198,7 +202,7 @@ def paused_server(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def killed_etcd(site: Site) -> Iterator[None]:
-    """``kill -9`` of the etcd behind the row's API server; started again at the end."""
+    """The etcd of the row's API server is killed (SIGKILL), and started again at the end."""
     site.broken.etcd.kill()
     yield
     site.broken.etcd.start()
@@ -207,7 +211,7 @@ def killed_etcd(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def paused_etcd(site: Site) -> Iterator[None]:
-    """SIGSTOP and SIGCONT of the etcd behind the row's API server."""
+    """The etcd of the row's API server is paused (SIGSTOP), and resumed at the end."""
     site.broken.etcd.pause()
     try:
         yield
@@ -218,14 +222,14 @@ def paused_etcd(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compacted(site: Site) -> Iterator[None]:
-    """The row's API server forgets its history and starts again."""
+    """The row's API server loses its history and is restarted."""
     site.broken.forget_history()
     yield
 
 
 @contextlib.contextmanager
 def killed_hub(site: Site) -> Iterator[None]:
-    """``kill -9`` of the hub; started again at the end."""
+    """The hub is killed (SIGKILL), and started again at the end."""
     site.lane.kill()
     yield
     site.lane.start()
@@ -233,7 +237,7 @@ def killed_hub(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ended_hub(site: Site) -> Iterator[None]:
-    """SIGTERM; started again at the end."""
+    """The hub is stopped (SIGTERM), and started again at the end."""
     assert site.lane.end() == 0
     yield
     site.lane.start()
@@ -241,7 +245,7 @@ def ended_hub(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def paused_hub(site: Site) -> Iterator[None]:
-    """SIGSTOP and SIGCONT of the hub."""
+    """The hub is paused (SIGSTOP), and resumed at the end."""
     site.lane.signal(signal.SIGSTOP)
     try:
         yield
@@ -251,7 +255,7 @@ def paused_hub(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def restarted_alone(site: Site) -> Iterator[None]:
-    """``kill -9`` of the hub, and a start without the row's cluster, which returns at the end."""
+    """The hub is killed (SIGKILL) and started while the row's cluster is away, which returns at the end."""
     assert site.proxy is not None
     site.lane.kill()
     site.proxy.door(Door.REFUSED)
@@ -262,13 +266,13 @@ def restarted_alone(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def killed_leader(site: Site) -> Iterator[None]:
-    """``kill -9`` of the leader of two replicas; nobody starts it again."""
+    """The leader of two replicas is killed (SIGKILL) and not started again."""
     site.lane.kill()
     yield
 
 
 def inventory(mode: str) -> Play:
-    """What the row's inventory command does instead of printing its records."""
+    """The row's inventory command does something else than printing its records."""
 
     @contextlib.contextmanager
     def play(site: Site) -> Iterator[None]:

@@ -1,8 +1,8 @@
-"""The fault table: each row is a fault, what is promised, and how it is played. ``docs/reliability.md`` is made of it.
+"""The fault table: each row has a fault, a promise, and a play. ``docs/reliability.md`` is generated from it.
 
-Figures of a promise are seconds. They follow from the hub's own constants: ten seconds to connect, eighty of silence on
-a watch, ten for a write, three for the Lease (which ends its right to write after ten), and retries that start at about
-a second and double. A fault is seconds long, so that the retry that finds it healed comes within one of these waits.
+Promises are in seconds. They follow from the hub's own timeouts: ten seconds to connect, eighty of silence on a watch,
+ten for a write, three for the Lease (a leader stops writing after ten), and retries that start at about one second and
+double. Faults last only seconds, so that the first retry after the fault comes within one of these times.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from tests.faults.plays import (
     SLICE_WATCH,
     STATUS,
     Play,
-    answering,
+    answer_all_with,
     door,
+    hub_fault,
     inventory,
-    local,
-    relisting,
-    remote,
-    writing,
+    relist_fault,
+    remote_fault,
+    write_fault,
 )
 from tests.support.faults.proxy import EVERYTHING, Door, Fault, Kind, answer, where
 
 
 class Place(StrEnum):
-    """Where a row is played."""
+    """The kind of site on which a row is played."""
 
     FLEET = "a cluster behind a proxy, beside many others of one hub"
     STORM = "sixteen clusters behind proxies, of a hub of their own"
@@ -46,13 +46,13 @@ class Place(StrEnum):
 
 @dataclass(frozen=True)
 class Promise:
-    """Seconds within which something is so.
+    """Seconds within which something must happen.
 
     Attributes:
-        detect: the status says that something is wrong; None = nothing to say.
-        recover: what changed during the fault is published, from the end of the fault on, or from the change where the
-            fault does not hold it up.
-        others: a change of another cluster is published meanwhile; None = it waits, too.
+        detect: the status shows a problem; None = it need not.
+        recover: changes made during the fault are published; counts from the end of the fault, or from the change if
+            the fault does not delay it.
+        others: a change of another cluster is published during the fault; None = it may wait too.
     """
 
     detect: float | None
@@ -62,16 +62,16 @@ class Promise:
 
 @dataclass(frozen=True)
 class Row:
-    """One fault.
+    """A fault, with its promise and its play.
 
     Attributes:
-        name: the test's.
-        fault: in words.
-        holds: seconds the fault lasts at least.
-        through: the change is to be published while it lasts.
-        after: nothing can be changed before the fault is over.
-        always: in ``make test``; the others with ``--nightly``.
-        group: whose connection, or which process.
+        name: name of the test.
+        fault: description of the fault.
+        holds: seconds that the fault lasts at least.
+        through: the change must be published while the fault lasts.
+        after: the change is made after the fault, because it is impossible before.
+        always: part of ``make test``; other rows run with ``--nightly``.
+        group: heading in the table: the connection or process that is affected.
     """
 
     name: str
@@ -100,33 +100,33 @@ def _group(name: str, place: Place, *rows: Row) -> tuple[Row, ...]:
     return tuple(replace(row, group=name, place=place if row.place is Place.FLEET else row.place) for row in rows)
 
 
-# A row is a line.
+# One line per row.
 # ruff: noqa: E501
 # fmt: off
 _WATCH = _group(
     "The watch of a remote cluster's Nodes", Place.FLEET,
-    Row("watch-latency", "0.5 s later, each way", Promise(None, 5), remote(Kind.LATENCY, NODE_WATCH, 0.5), through=True),
-    Row("watch-bandwidth", "5 kB a second", Promise(None, 30), remote(Kind.BANDWIDTH, NODE_WATCH, 5e3), through=True),
-    Row("watch-blackhole", "nothing arrives, 5 s", Promise(None, 5), remote(Kind.BLACKHOLE, NODE_WATCH)),
+    Row("watch-latency", "0.5 s later, each way", Promise(None, 5), remote_fault(Kind.LATENCY, NODE_WATCH, 0.5), through=True),
+    Row("watch-bandwidth", "5 kB a second", Promise(None, 30), remote_fault(Kind.BANDWIDTH, NODE_WATCH, 5e3), through=True),
+    Row("watch-blackhole", "nothing arrives, 5 s", Promise(None, 5), remote_fault(Kind.BLACKHOLE, NODE_WATCH)),
     Row("watch-unheard", "a node not Ready, then nothing arrives, not even that it is Ready again within its grace, 40 s",
-        Promise(None, 15), plays.unheard, holds=40),
-    Row("watch-silence", "this connection is forgotten; new ones work", Promise(None, 95), plays.forgotten, holds=0),
-    Row("watch-reset", "RST, 5 s", Promise(5, 10), remote(Kind.RESET, NODE_WATCH), always=True),
-    Row("watch-half-close", "FIN by the server, 5 s", Promise(5, 10), remote(Kind.HALF_CLOSE, NODE_WATCH)),
-    Row("watch-tls-cut", "ends without TLS's own end, 5 s", Promise(5, 10), remote(Kind.TLS_CUT, NODE_WATCH)),
-    Row("watch-truncated", "cut inside an event, 5 s", Promise(5, 10), remote(Kind.TRUNCATE, NODE_WATCH, 100), always=True),
-    Row("watch-expired", "410 in the stream", Promise(None, 5), relisting(Kind.LATENCY, NODE_LIST), holds=0),
+        Promise(None, 15), plays.missed_recovery, holds=40),
+    Row("watch-silence", "this connection is forgotten; new ones work", Promise(None, 95), plays.silenced_connections, holds=0),
+    Row("watch-reset", "RST, 5 s", Promise(5, 10), remote_fault(Kind.RESET, NODE_WATCH), always=True),
+    Row("watch-half-close", "FIN by the server, 5 s", Promise(5, 10), remote_fault(Kind.HALF_CLOSE, NODE_WATCH)),
+    Row("watch-tls-cut", "ends without TLS's own end, 5 s", Promise(5, 10), remote_fault(Kind.TLS_CUT, NODE_WATCH)),
+    Row("watch-truncated", "cut inside an event, 5 s", Promise(5, 10), remote_fault(Kind.TRUNCATE, NODE_WATCH, 100), always=True),
+    Row("watch-expired", "410 in the stream", Promise(None, 5), relist_fault(Kind.LATENCY, NODE_LIST), holds=0),
 )
 _LIST = _group(
     "The list of a remote cluster's Nodes, made necessary by a 410", Place.FLEET,
-    Row("list-latency", "1 s later, each way", Promise(None, 15), relisting(Kind.LATENCY, NODE_LIST, 1.0), through=True),
-    Row("list-bandwidth", "20 kB a second", Promise(None, 30), relisting(Kind.BANDWIDTH, NODE_LIST, 20e3), through=True),
-    Row("list-blackhole", "nothing arrives, 5 s", Promise(5, 5), relisting(Kind.BLACKHOLE, NODE_LIST)),
-    Row("list-silence", "never an answer, 62 s", Promise(5, 70), relisting(Kind.SILENCE, NODE_LIST), holds=62),
-    Row("list-reset", "RST, 5 s", Promise(5, 10), relisting(Kind.RESET, NODE_LIST), always=True),
-    Row("list-half-close", "FIN by the server, 5 s", Promise(5, 10), relisting(Kind.HALF_CLOSE, NODE_LIST)),
-    Row("list-tls-cut", "ends without TLS's own end, 5 s", Promise(5, 10), relisting(Kind.TLS_CUT, NODE_LIST)),
-    Row("list-truncated", "ends after 2,000 bytes, 5 s", Promise(5, 10), relisting(Kind.TRUNCATE, NODE_LIST, 2000)),
+    Row("list-latency", "1 s later, each way", Promise(None, 15), relist_fault(Kind.LATENCY, NODE_LIST, 1.0), through=True),
+    Row("list-bandwidth", "20 kB a second", Promise(None, 30), relist_fault(Kind.BANDWIDTH, NODE_LIST, 20e3), through=True),
+    Row("list-blackhole", "nothing arrives, 5 s", Promise(5, 5), relist_fault(Kind.BLACKHOLE, NODE_LIST)),
+    Row("list-silence", "never an answer, 62 s", Promise(5, 70), relist_fault(Kind.SILENCE, NODE_LIST), holds=62),
+    Row("list-reset", "RST, 5 s", Promise(5, 10), relist_fault(Kind.RESET, NODE_LIST), always=True),
+    Row("list-half-close", "FIN by the server, 5 s", Promise(5, 10), relist_fault(Kind.HALF_CLOSE, NODE_LIST)),
+    Row("list-tls-cut", "ends without TLS's own end, 5 s", Promise(5, 10), relist_fault(Kind.TLS_CUT, NODE_LIST)),
+    Row("list-truncated", "ends after 2,000 bytes, 5 s", Promise(5, 10), relist_fault(Kind.TRUNCATE, NODE_LIST, 2000)),
 )
 _CONNECTION = _group(
     "Every connection to a remote cluster", Place.FLEET,
@@ -134,67 +134,67 @@ _CONNECTION = _group(
     Row("dropped", "no answer to a SYN, 12 s", Promise(5, 20), door(Door.DROPPED), holds=12),
     Row("silent", "accepted, no TLS handshake, 12 s", Promise(5, 20), door(Door.SILENT), holds=12),
     Row("slammed", "ends inside the TLS handshake, 5 s", Promise(5, 10), door(Door.SLAMMED)),
-    Row("dead", "the network is gone, until that is noticed", Promise(95, 45), plays.dead),
+    Row("dead", "the network is gone, until that is noticed", Promise(95, 45), plays.dead_network),
     Row("flapping", "RST every 300 ms, 6 s", Promise(None, 10), plays.flapping, holds=0),
     Row("wrong-certificate", "another authority's, 5 s", Promise(5, 10), plays.wrong_certificate, always=True),
     Row("renewed-certificate", "of the same authority, connections reset", Promise(None, 5), plays.renewed_certificate, 0),
     Row("expired-token", "401, until the file has another one", Promise(15, 20), plays.wrong_token),
-    Row("busy", "429 with Retry-After: 2, 5 s", Promise(5, 10), answering(BUSY)),
-    Row("unavailable", "503, 5 s", Promise(5, 10), answering(UNAVAILABLE)),
-    Row("forbidden", "403, 5 s", Promise(5, 10), answering(FORBIDDEN)),
-    Row("login-page", "200 with a login page, 5 s", Promise(5, 10), answering(LOGIN)),
+    Row("busy", "429 with Retry-After: 2, 5 s", Promise(5, 10), answer_all_with(BUSY)),
+    Row("unavailable", "503, 5 s", Promise(5, 10), answer_all_with(UNAVAILABLE)),
+    Row("forbidden", "403, 5 s", Promise(5, 10), answer_all_with(FORBIDDEN)),
+    Row("login-page", "200 with a login page, 5 s", Promise(5, 10), answer_all_with(LOGIN)),
     Row("storm", "RST for 16 clusters at once, 3 times", Promise(None, 10), plays.storm, holds=0, place=Place.STORM),
 )
 _WRITE = _group(
     "Writes of one Service's slices", Place.LANE,
-    Row("write-latency", "1 s later, each way", Promise(None, 6), writing(Kind.LATENCY, 1.0), through=True),
-    Row("write-bandwidth", "500 bytes a second", Promise(None, 15), writing(Kind.BANDWIDTH, 500), through=True),
-    Row("write-blackhole", "nothing arrives, 5 s", Promise(None, 5), writing(Kind.BLACKHOLE)),
-    Row("write-silence", "never an answer, 12 s", Promise(12, 10), writing(Kind.SILENCE), holds=12),
-    Row("write-reset", "RST before the server has it, 5 s", Promise(5, 10), writing(Kind.RESET), always=True),
-    Row("write-half-close", "FIN by the server, 5 s", Promise(5, 10), writing(Kind.HALF_CLOSE)),
-    Row("write-tls-cut", "ends without TLS's own end, 5 s", Promise(5, 10), writing(Kind.TLS_CUT)),
-    Row("write-truncated", "committed; the answer is cut, 5 s", Promise(None, 5), writing(Kind.TRUNCATE, 20), through=True),
-    Row("write-answer-lost", "committed; RST instead of the answer, 5 s", Promise(None, 5), writing(Kind.LOSE_ANSWER),
+    Row("write-latency", "1 s later, each way", Promise(None, 6), write_fault(Kind.LATENCY, 1.0), through=True),
+    Row("write-bandwidth", "500 bytes a second", Promise(None, 15), write_fault(Kind.BANDWIDTH, 500), through=True),
+    Row("write-blackhole", "nothing arrives, 5 s", Promise(None, 5), write_fault(Kind.BLACKHOLE)),
+    Row("write-silence", "never an answer, 12 s", Promise(12, 10), write_fault(Kind.SILENCE), holds=12),
+    Row("write-reset", "RST before the server has it, 5 s", Promise(5, 10), write_fault(Kind.RESET), always=True),
+    Row("write-half-close", "FIN by the server, 5 s", Promise(5, 10), write_fault(Kind.HALF_CLOSE)),
+    Row("write-tls-cut", "ends without TLS's own end, 5 s", Promise(5, 10), write_fault(Kind.TLS_CUT)),
+    Row("write-truncated", "committed; the answer is cut, 5 s", Promise(None, 5), write_fault(Kind.TRUNCATE, 20), through=True),
+    Row("write-answer-lost", "committed; RST instead of the answer, 5 s", Promise(None, 5), write_fault(Kind.LOSE_ANSWER),
         through=True, always=True),
-    Row("write-busy", "429 with Retry-After: 2, 5 s", Promise(5, 10), writing(Kind.ANSWER, body=BUSY)),
-    Row("write-unavailable", "503, 5 s", Promise(5, 10), writing(Kind.ANSWER, body=UNAVAILABLE)),
+    Row("write-busy", "429 with Retry-After: 2, 5 s", Promise(5, 10), write_fault(Kind.ANSWER, body=BUSY)),
+    Row("write-unavailable", "503, 5 s", Promise(5, 10), write_fault(Kind.ANSWER, body=UNAVAILABLE)),
 )
 _LEASE = _group(
     "The Lease: ten seconds without a renewal end the right to write", Place.LANE,
-    Row("lease-latency", "1 s later, each way, 12 s", Promise(None, 5), local(Kind.LATENCY, LEASE, 1.0), 12, through=True),
-    Row("lease-bandwidth", "100 bytes a second, 6 s", Promise(6, 5), local(Kind.BANDWIDTH, LEASE, 100), 6, through=True),
-    Row("lease-blackhole", "nothing arrives, 6 s", Promise(6, 5), local(Kind.BLACKHOLE, LEASE), 6, through=True),
-    Row("lease-lost", "RST, 20 s: the hub ceases to write", Promise(5, 10, None), local(Kind.RESET, LEASE), 20, after=True),
-    Row("lease-reset", "RST, 5 s", Promise(5, 5), local(Kind.RESET, LEASE), through=True, always=True),
-    Row("lease-half-close", "FIN by the server, 5 s", Promise(5, 5), local(Kind.HALF_CLOSE, LEASE), through=True),
-    Row("lease-tls-cut", "ends without TLS's own end, 5 s", Promise(5, 5), local(Kind.TLS_CUT, LEASE), through=True),
-    Row("lease-answer-lost", "committed; RST, 5 s", Promise(5, 5), local(Kind.LOSE_ANSWER, LEASE), through=True),
-    Row("lease-truncated", "committed; the answer is cut, 5 s", Promise(5, 5), local(Kind.TRUNCATE, LEASE, 20), through=True),
+    Row("lease-latency", "1 s later, each way, 12 s", Promise(None, 5), hub_fault(Kind.LATENCY, LEASE, 1.0), 12, through=True),
+    Row("lease-bandwidth", "100 bytes a second, 6 s", Promise(6, 5), hub_fault(Kind.BANDWIDTH, LEASE, 100), 6, through=True),
+    Row("lease-blackhole", "nothing arrives, 6 s", Promise(6, 5), hub_fault(Kind.BLACKHOLE, LEASE), 6, through=True),
+    Row("lease-lost", "RST, 20 s: the hub ceases to write", Promise(5, 10, None), hub_fault(Kind.RESET, LEASE), 20, after=True),
+    Row("lease-reset", "RST, 5 s", Promise(5, 5), hub_fault(Kind.RESET, LEASE), through=True, always=True),
+    Row("lease-half-close", "FIN by the server, 5 s", Promise(5, 5), hub_fault(Kind.HALF_CLOSE, LEASE), through=True),
+    Row("lease-tls-cut", "ends without TLS's own end, 5 s", Promise(5, 5), hub_fault(Kind.TLS_CUT, LEASE), through=True),
+    Row("lease-answer-lost", "committed; RST, 5 s", Promise(5, 5), hub_fault(Kind.LOSE_ANSWER, LEASE), through=True),
+    Row("lease-truncated", "committed; the answer is cut, 5 s", Promise(5, 5), hub_fault(Kind.TRUNCATE, LEASE, 20), through=True),
 )
 _SLICES = _group(
     "The watch and the list of slices in the hub cluster", Place.LANE,
-    Row("slices-latency", "0.5 s later, each way", Promise(None, 5), local(Kind.LATENCY, SLICE_WATCH, 0.5), through=True),
-    Row("slices-bandwidth", "200 bytes a second", Promise(None, 5), local(Kind.BANDWIDTH, SLICE_WATCH, 200), through=True),
-    Row("slices-blackhole", "nothing arrives, 6 s", Promise(None, 5), local(Kind.BLACKHOLE, SLICE_WATCH), 6, through=True),
-    Row("slices-reset", "RST, 5 s", Promise(5, 5), local(Kind.RESET, SLICE_WATCH), through=True),
-    Row("slices-half-close", "FIN by the server, 5 s", Promise(5, 5), local(Kind.HALF_CLOSE, SLICE_WATCH), through=True),
-    Row("slices-tls-cut", "ends without TLS's own end, 5 s", Promise(5, 5), local(Kind.TLS_CUT, SLICE_WATCH), through=True),
-    Row("slices-truncated", "cut inside an event, 5 s", Promise(5, 5), local(Kind.TRUNCATE, SLICE_WATCH, 100), through=True),
+    Row("slices-latency", "0.5 s later, each way", Promise(None, 5), hub_fault(Kind.LATENCY, SLICE_WATCH, 0.5), through=True),
+    Row("slices-bandwidth", "200 bytes a second", Promise(None, 5), hub_fault(Kind.BANDWIDTH, SLICE_WATCH, 200), through=True),
+    Row("slices-blackhole", "nothing arrives, 6 s", Promise(None, 5), hub_fault(Kind.BLACKHOLE, SLICE_WATCH), 6, through=True),
+    Row("slices-reset", "RST, 5 s", Promise(5, 5), hub_fault(Kind.RESET, SLICE_WATCH), through=True),
+    Row("slices-half-close", "FIN by the server, 5 s", Promise(5, 5), hub_fault(Kind.HALF_CLOSE, SLICE_WATCH), through=True),
+    Row("slices-tls-cut", "ends without TLS's own end, 5 s", Promise(5, 5), hub_fault(Kind.TLS_CUT, SLICE_WATCH), through=True),
+    Row("slices-truncated", "cut inside an event, 5 s", Promise(5, 5), hub_fault(Kind.TRUNCATE, SLICE_WATCH, 100), through=True),
     Row("slices-relist", "410, then lists are cut, 5 s", Promise(5, 5),
-        local(Kind.TRUNCATE, SLICE_LIST, 1000, first=(AGAIN,)), through=True, always=True),
+        hub_fault(Kind.TRUNCATE, SLICE_LIST, 1000, first=(AGAIN,)), through=True, always=True),
     Row("hub-api-reset", "RST for every request to the hub cluster, 5 s", Promise(5, 10, None),
-        local(Kind.RESET, EVERYTHING)),
+        hub_fault(Kind.RESET, EVERYTHING)),
 )
 _CLOUD = _group(
     "A provider's list of a cloud (IONOS, once a second)", Place.CLOUD,
-    Row("cloud-latency", "1 s later, each way", Promise(None, 20), remote(Kind.LATENCY, EVERYTHING, 1.0), through=True),
-    Row("cloud-bandwidth", "2 kB a second", Promise(None, 30), remote(Kind.BANDWIDTH, EVERYTHING, 2e3), through=True),
-    Row("cloud-blackhole", "nothing arrives, 5 s", Promise(None, 15), remote(Kind.BLACKHOLE, EVERYTHING)),
-    Row("cloud-reset", "RST, 5 s", Promise(10, 20), remote(Kind.RESET, EVERYTHING), always=True),
-    Row("cloud-half-close", "FIN by the server, 5 s", Promise(10, 20), remote(Kind.HALF_CLOSE, EVERYTHING)),
-    Row("cloud-tls-cut", "ends without TLS's own end, 5 s", Promise(10, 20), remote(Kind.TLS_CUT, EVERYTHING)),
-    Row("cloud-truncated", "each answer is cut, 5 s", Promise(10, 20), remote(Kind.TRUNCATE, EVERYTHING, 200)),
+    Row("cloud-latency", "1 s later, each way", Promise(None, 20), remote_fault(Kind.LATENCY, EVERYTHING, 1.0), through=True),
+    Row("cloud-bandwidth", "2 kB a second", Promise(None, 30), remote_fault(Kind.BANDWIDTH, EVERYTHING, 2e3), through=True),
+    Row("cloud-blackhole", "nothing arrives, 5 s", Promise(None, 15), remote_fault(Kind.BLACKHOLE, EVERYTHING)),
+    Row("cloud-reset", "RST, 5 s", Promise(10, 20), remote_fault(Kind.RESET, EVERYTHING), always=True),
+    Row("cloud-half-close", "FIN by the server, 5 s", Promise(10, 20), remote_fault(Kind.HALF_CLOSE, EVERYTHING)),
+    Row("cloud-tls-cut", "ends without TLS's own end, 5 s", Promise(10, 20), remote_fault(Kind.TLS_CUT, EVERYTHING)),
+    Row("cloud-truncated", "each answer is cut, 5 s", Promise(10, 20), remote_fault(Kind.TRUNCATE, EVERYTHING, 200)),
 )
 _COMMAND = _group(
     "A provider's command (inventory, once a second)", Place.INVENTORY,

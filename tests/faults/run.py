@@ -1,7 +1,7 @@
-"""Plays rows and measures them.
+"""Plays rows and measures the results.
 
-Clusters of the fleet are broken many at once, since none may hurt another; hubs of their own some at a time; what
-breaks the hub cluster itself comes last and alone.
+Many clusters of the fleet are broken at the same time, since none may affect another. Rows with their own hub run two
+at a time. Rows that break the hub cluster run alone, at the end.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from tests.support.hub import ROOT
 
 FLEET = (Place.FLEET, Place.CLOUD, Place.INVENTORY)
 AT_ONCE = 16
-"""Clusters of the fleet that are broken at the same time."""
+"""The number of clusters of the fleet that are broken at the same time."""
 TOGETHER = 2
-"""Hubs of their own at a time, on two cores."""
+"""The number of rows with their own hub that run at the same time, on two cores."""
 STRAINED = 5.0
-"""The most that a busy machine excuses."""
+"""The largest factor by which a busy machine extends the promised times."""
 SLACK = 30.0
-"""Seconds that are waited beyond a promise, so that what is late is measured and not only missed."""
+"""Seconds to wait beyond a promise, so that a late result is measured instead of missing."""
 
 
 @dataclass
 class Measured:
-    """What came of a row.
+    """The results of a row.
 
     Attributes:
-        detect: seconds until the status said something; None = it did not.
-        recover: seconds until what had changed was published; None = it was not.
-        others: the latest publication of a change of the control cluster, seconds after it.
-        strain: how many times as long as on an idle machine things took meanwhile, at most ``STRAINED``.
-        writes: of the row's slices from the fault on.
-        changes: made meanwhile.
-        asked: requests that came through the cluster's proxy, per second.
-        failure: what went wrong in playing it; "" = nothing.
-        offences: of the judge.
+        detect: seconds until the status showed a problem; None = never.
+        recover: seconds until the changes were published; None = never.
+        others: the longest time until a change of the control cluster was published, in seconds.
+        strain: factor by which work took longer than on an idle machine, at most ``STRAINED``.
+        writes: writes of the row's slices since the start of the fault.
+        changes: changes made since then.
+        asked: requests through the cluster's proxy, per second.
+        failure: the error that stopped the play; "" = none.
+        offences: the judge's offences.
     """
 
     detect: float | None = None
@@ -61,11 +61,11 @@ class Measured:
 
 @dataclass
 class Outcome:
-    """What came of all of them.
+    """The results of all rows.
 
     Attributes:
-        lost: why the recording cannot be relied upon; "" while it can.
-        elsewhere: offences in what no row is about: the control cluster's Services.
+        lost: why the recording is incomplete; "" if it is not.
+        elsewhere: offences in the control cluster's Services, which belong to no row.
         unexplained: slices with more accepted writes than changes.
     """
 
@@ -77,10 +77,10 @@ class Outcome:
 
 
 def perform(stage: Stage, row: Row, site: Site) -> Measured:
-    """Break, change, heal, wait; how long each took."""
+    """Break, change, heal and wait; returns the measured times."""
     found = Measured()
     promise = row.promise
-    site.trouble()  # so that the hub has loaded what answers
+    site.trouble()  # imports the modules that answer status requests
     found.strain = strain()
     before = len(stage.recording.commits)
     asked = len(site.proxy.requests) if site.proxy is not None else 0
@@ -117,7 +117,7 @@ def perform(stage: Stage, row: Row, site: Site) -> Measured:
 
 
 def strain() -> float:
-    """How many times as long as on an idle machine a twentieth of a second of work takes now, 1 to ``STRAINED``."""
+    """How many times as long as on an idle machine 50 ms of work takes now: 1 to ``STRAINED``."""
     began, used = time.monotonic(), time.thread_time()
     while time.thread_time() - used < 0.05:
         pass
@@ -125,15 +125,15 @@ def strain() -> float:
 
 
 def _change(site: Site, found: Measured) -> float:
-    """A node comes, another one goes; when the latter was so."""
-    site.come()
-    site.go()
+    """Add a node and remove another; returns the time of the removal."""
+    site.add_node()
+    site.remove_oldest_node()
     found.changes += 2
     return time.monotonic()
 
 
 class Players:
-    """They play rows on a stage, several at a time, and note what came of each."""
+    """Plays rows on a stage, several at a time, and stores the results."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -153,33 +153,33 @@ class Players:
         self._alone([row for row in rows if row.place is Place.ALONE])
 
     def _fleet(self, rows: list[Row]) -> None:
-        """Rows that share a hub."""
+        """Play rows that share a hub."""
         if not rows:
             return
         rows.sort(key=_length, reverse=True)
         try:
             with fleet(self._stage, rows) as sites, ThreadPoolExecutor(AT_ONCE) as pool:
                 list(pool.map(lambda row: self._perform(row, sites[row.name], {sites[row.name].set}), rows))
-        except Exception:  # noqa: BLE001 - what fails is the result of the rows it concerns
+        except Exception:  # noqa: BLE001 - an error is the result of the affected rows
             self._failed(rows)
 
     def _alone(self, rows: list[Row]) -> None:
-        """Rows with a hub of their own, one after the other."""
+        """Play rows with their own hub, one after the other."""
         for row in rows:
             try:
                 with own_lane(self._stage, row) as site:
                     self._perform(row, site, {each.set for each in site.lane.sites})
-            except Exception:  # noqa: BLE001 - likewise
+            except Exception:  # noqa: BLE001 - an error is the result of the row
                 self._failed([row])
 
     def _perform(self, row: Row, site: Site, sets: set[Set]) -> None:
         try:
             found = perform(self._stage, row, site)
-        except Exception:  # noqa: BLE001 - likewise
+        except Exception:  # noqa: BLE001 - an error is the result of the row
             found = Measured(failure=traceback.format_exc()[-3000:])
         with self._lock:
             self.measured[row.name], self.sets[row.name] = found, sets
-            with (self._stage.folder / "rows.jsonl").open("a") as file:  # for whoever cannot wait
+            with (self._stage.folder / "rows.jsonl").open("a") as file:  # to follow a long run
                 file.write(json.dumps({"row": row.name, **asdict(found)}) + "\n")
 
     def _failed(self, rows: Iterable[Row]) -> None:
@@ -221,7 +221,7 @@ def _judged(stage: Stage, measured: dict[str, Measured], sets: Mapping[str, set[
 
 
 def _length(row: Row) -> float:
-    """About how long it takes."""
+    """The approximate duration of a row in seconds."""
     return max(row.holds, row.promise.detect or 0.0) + row.promise.recover
 
 

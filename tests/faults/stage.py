@@ -1,8 +1,8 @@
-"""What a row of the fault table plays on: API servers, hubs as processes, proxies between them, one recorder.
+"""The environment of the fault table: API servers, hubs as processes, proxies between them, and one recorder.
 
-A :class:`Lane` is one hub with a registry of its own. Every lane publishes the control cluster, in which a node comes
-and another one goes every now and then, whatever happens elsewhere: how late these changes are published is how far a
-fault delays others. A :class:`Site` is where one row takes place: a cluster of a lane, its Service, its nodes.
+A :class:`Lane` is one hub with its own registry. Every lane also publishes the control cluster, whose nodes change all
+the time: the delay of these changes shows how far a fault affects others. A :class:`Site` is where one row is played:
+a cluster of a lane, with its Service and its nodes.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from tests.support.ports import free_port
 
 HUB, NEAR, CONTROL, VICTIM = "faults-hub", "faults-near", "faults-control", "faults-victim"
 NODES = 4
-"""Of each row's cluster."""
+"""The number of nodes of each row's cluster."""
 CONTROL_NODES = 6
 CHURN = 1.5
-"""Seconds between changes in the control cluster."""
+"""Seconds between changes of the control cluster."""
 ROLLING = 3
-"""Changes after which the control cluster's added nodes leave again."""
+"""The number of changes after which a node that was added is removed."""
 LOOK = 0.2
-"""Seconds between two questions for a hub's status."""
+"""Seconds between two requests for a hub's status."""
 START = 180.0
 """Seconds for a hub to publish everything; one is enough on an idle machine."""
 
 
 class Servers:
-    """The API servers, each started when it is asked for."""
+    """The API servers, each started when it is first needed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,7 +58,7 @@ class Servers:
         self._servers: dict[str, ApiServer] = {}
 
     def get(self, name: str) -> ApiServer:
-        """A server, ready, with the account ``hub`` as the hub wants it."""
+        """A server that is ready and has the account ``hub`` with the hub's rights."""
         with self._lock:
             starting = self._starting.setdefault(name, threading.Lock())
         with starting:
@@ -72,13 +72,13 @@ class Servers:
             return self._servers[name]
 
     def stop(self) -> None:
-        """End all."""
+        """Stop all servers."""
         for each in self._servers.values():
             each.stop()
 
 
 class Stage:
-    """Everything the rows share; a context manager."""
+    """The environment that all rows share; a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -107,60 +107,60 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def number(self) -> int:
-        """Another one each time."""
+    def next_number(self) -> int:
+        """A new number at each call."""
         with self._lock:
             return next(self._numbers)
 
     def finish(self) -> None:
-        """Stop the churn; prove that the recorder has seen everything."""
+        """Stop the churn, and check that the recorder has seen everything."""
         self.churn.stop()
         self.recording.sync(self._mark)
 
     def api(self, server: ApiServer) -> Api:
-        """The admin's calls on a connection of their own."""
+        """A client as the admin with its own connection."""
         return server.api_as("admin")
 
     def add_control(self, one: Set) -> None:
-        """Another Set that is to have what the control cluster has."""
+        """Judge another Set, which must have the control cluster's endpoints."""
         with self._lock:
             self.churn.publish(one)
             self.control_sets.append(one)
 
     def usual_certificate(self, authority: Authority) -> ssl.SSLContext:
-        """A serving certificate of an authority, made once: making one takes half a second."""
+        """A serving certificate of an authority. It is cached, as creating one takes half a second."""
         with self._lock:
             if authority.pem not in self._contexts:
                 self._contexts[authority.pem] = self.certificate(authority)
             return self._contexts[authority.pem]
 
     def certificate(self, authority: Authority) -> ssl.SSLContext:
-        """A serving certificate of an authority, made anew."""
+        """A new serving certificate of an authority."""
         made = authority.server("127.0.0.1", "localhost")
-        file = self.folder / f"serving-{self.number()}.pem"
+        file = self.folder / f"serving-{self.next_number()}.pem"
         file.write_text(made.pem + made.key_pem)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(file)
         return context
 
     def proxy(self, server: ApiServer) -> Proxy:
-        """A proxy in front of a server."""
+        """A proxy for a server."""
         client = ssl.create_default_context(cadata=server.ca_pem)
         return self.proxies.proxy(server.port, client, self.usual_certificate(server.authority))
 
     def _mark(self) -> str:
-        """A slice of nobody's, so that something is in the history."""
-        name = f"mark-{self.number()}"
+        """Create a slice that belongs to no Service of a row, as a mark in the history."""
+        name = f"mark-{self.next_number()}"
         body = {"metadata": {"name": name}, "addressType": "IPv4", "endpoints": []}
         self.api(self.hub_server).post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", body)
         return f"default/{name}"
 
 
 class Churn:
-    """The control cluster: a node comes and an older one goes every now and then; a context manager.
+    """Adds nodes to the control cluster and removes older ones, in a thread; a context manager.
 
     Attributes:
-        came: when each address was there for everybody to see, in order.
+        added_at: when each address was visible to everyone, in order.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -171,13 +171,13 @@ class Churn:
         self._present: dict[str, float] = {}
         self._lock = threading.Lock()
         self._end = threading.Event()
-        self.came: list[tuple[float, str]] = []
+        self.added_at: list[tuple[float, str]] = []
         self._thread = threading.Thread(target=self._run, name="churn")
 
     def __enter__(self) -> Self:
         for number in range(CONTROL_NODES):
             self._add(f"base-{number}", f"10.200.0.{number + 1}")
-        self.came.clear()
+        self.added_at.clear()
         self._thread.start()
         return self
 
@@ -185,26 +185,26 @@ class Churn:
         self.stop()
 
     def stop(self) -> None:
-        """No further change."""
+        """Stop the changes."""
         self._end.set()
         self._thread.join(30)
 
     def publish(self, one: Set) -> None:
-        """A Set that publishes this cluster from now on."""
+        """Record that a Set publishes this cluster from now on."""
         with self._lock:
             self._sets.append(one)
             for address, since in self._present.items():
-                self._stage.truth.came(since, address, one)
+                self._stage.truth.node_added(since, address, one)
 
     def delays(self, one: Set, begin: float, end: float) -> list[float]:
-        """How late each change within a time was published; infinite where it never was."""
+        """The delay until each change between two times was published; infinite if it never was."""
         seen: dict[str, float] = {}
         for commit in self._stage.recording.commits:
             if commit.slice is not None and commit.slice.set == one:
                 for address in commit.slice.addresses:
                     seen.setdefault(address, commit.at)
-        order = [(at, seen.get(address, float("inf"))) for at, address in self.came]
-        # A change that a later one overtook, while nothing could be written, counts as published with that one.
+        order = [(at, seen.get(address, float("inf"))) for at, address in self.added_at]
+        # While nothing can be written, a change may be published only with a later one; then it counts at that time.
         later = list(itertools.accumulate(reversed([when for _, when in order]), min))[::-1]
         return [max(0.0, when - at) for (at, _), when in zip(order, later, strict=True) if begin <= at <= end]
 
@@ -221,29 +221,29 @@ class Churn:
         with self._lock:
             at = time.monotonic()
             self._present[address] = at
-            self._stage.truth.came(at, address, *self._sets)
+            self._stage.truth.node_added(at, address, *self._sets)
         create_node(self._api, name, address)
-        self.came.append((time.monotonic(), address))
+        self.added_at.append((time.monotonic(), address))
 
     def _remove(self, name: str, address: str) -> None:
         with self._lock:
             self._present.pop(address)
-            self._stage.truth.went(time.monotonic(), address, *self._sets)
+            self._stage.truth.node_removed(time.monotonic(), address, *self._sets)
         self._api.delete(f"/api/v1/nodes/{name}")
 
 
 def create_node(api: Api, name: str, address: str, **labels: str) -> None:
-    """A Node that is Ready."""
+    """Create a Node that is Ready."""
     body = node(name, address, labels=labels)
     api.post("/api/v1/nodes", {"metadata": body["metadata"]})
     api.patch(f"/api/v1/nodes/{name}/status", {"status": body["status"]})
 
 
 class Lane:
-    """One hub, as a process of ``hub run``, with a registry of its own.
+    """One hub, as a process of ``hub run``, with its own registry.
 
     Attributes:
-        proxy: between the hub and its own API server; None = directly.
+        proxy: the proxy between the hub and its own API server; None = none.
     """
 
     def __init__(self, stage: Stage, name: str, *arguments: str, proxied: bool = False) -> None:
@@ -267,7 +267,7 @@ class Lane:
         stage.add_control(self.control)
 
     def kubeconfig(self, server: ApiServer, name: str, proxy: Proxy | None = None) -> Path:
-        """Access to a server, or by way of a proxy."""
+        """Write a kubeconfig for a server, or for its proxy."""
         path = server.kubeconfig(self.folder / name, "hub")
         if proxy is not None:
             content = yaml.safe_load(path.read_text())
@@ -276,7 +276,7 @@ class Lane:
         return path
 
     def add(self, cluster: str, service: str, more: Object) -> Set:
-        """A cluster and its Service, before the hub starts."""
+        """Add a cluster and its Service, before the hub starts."""
         entry = {"name": cluster, "allowedCIDRs": ["10.0.0.0/8"], "provider": {"name": "node-addresses"}, **more}
         self.clusters.append(entry)
         self.services.append({"name": service, "namespace": "edge", "sources": [{"cluster": cluster}]})
@@ -288,7 +288,7 @@ class Lane:
     # --- processes --------------------------------------------------------------------------------------
 
     def start(self, replica: str = "a") -> None:
-        """Start the hub, or another replica of it; only replica a can be asked how it is."""
+        """Start the hub, or another replica of it. Only replica a has a status page."""
         registry = {"version": 1, "owner": self.name, "clusters": self.clusters, "services": self.services}
         new = self.folder / "new"
         new.write_text(yaml.safe_dump(registry, sort_keys=False))
@@ -305,7 +305,7 @@ class Lane:
         """Start replica a, and wait until it leads and has published everything.
 
         Raises:
-            AssertionError: it does not.
+            AssertionError: it does not in time.
         """
         self.start()
         if watch_for(self.leads, START) is None:
@@ -321,40 +321,40 @@ class Lane:
             raise AssertionError(f"{replica} does not stand by: {self.log(replica).read_text()[-3000:]}")
 
     def log(self, replica: str = "a") -> Path:
-        """What a replica says."""
+        """The path of a replica's log."""
         return self.folder / f"{replica}.log"
 
     def signal(self, number: int, replica: str = "a") -> None:
-        """To a replica."""
+        """Send a signal to a replica."""
         self._children[replica].send_signal(number)
 
     def kill(self, replica: str = "a") -> None:
-        """``kill -9``; does nothing where it has ended."""
+        """Send SIGKILL; does nothing if the replica has ended."""
         child = self._children.get(replica)
         if child is not None:
             child.kill()
             child.wait(20)
 
     def end(self, replica: str = "a") -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM and return the exit code."""
         child = self._children[replica]
         child.terminate()
         return child.wait(20)
 
     def close(self) -> None:
-        """Kill all."""
+        """Kill all replicas."""
         for each in list(self._children):
             self.kill(each)
 
     @property
     def alive(self) -> bool:
-        """Whether every replica that was started still runs."""
+        """Whether all started replicas still run."""
         return all(each.poll() is None for each in self._children.values())
 
-    # --- what it says -----------------------------------------------------------------------------------
+    # status
 
     def status(self) -> Object:
-        """``GET /api/v1/status``, at most ``LOOK`` old; empty where nobody answers."""
+        """``GET /api/v1/status``, cached for ``LOOK`` seconds; {} if the hub does not answer."""
         with self._looking:  # many rows ask at the same time
             if time.monotonic() - self._looked > LOOK:
                 self._status = self._asked()
@@ -372,24 +372,24 @@ class Lane:
         return found
 
     def leads(self) -> bool:
-        """Whether replica a writes."""
+        """Whether replica a leads."""
         return bool(self.status().get("hub", {}).get("role") == "leader")
 
     def others(self, begin: float, end: float) -> float:
-        """How late a change of the control cluster within a time was published at most, seconds."""
+        """The longest delay of a change of the control cluster between two times, in seconds."""
         return max(self.stage.churn.delays(self.control, begin, end), default=0.0)
 
 
 class Site:
-    """A cluster of a lane where a row takes place, with four nodes and a Service.
+    """The cluster of a lane on which a row is played, with four nodes and a Service.
 
     Args:
-        server: whose Nodes it has; several sites share a server, and have their own by a label.
-        proxied: its kubeconfig leads by way of a proxy.
-        more: of the registry entry.
+        server: the server that has its Nodes. Several sites share a server; a label separates their Nodes.
+        proxied: whether its kubeconfig points to a proxy.
+        more: additional keys of the registry entry.
 
     Attributes:
-        broken: the API server whose processes the row may end.
+        broken: the API server whose processes the row may kill.
     """
 
     def __init__(self, lane: Lane, name: str, server: ApiServer, *, proxied: bool, **more: Any) -> None:
@@ -400,40 +400,40 @@ class Site:
         self.proxy: Proxy | None = None
         self.nodes: dict[str, str] = {}
         self._api: Api | None = None
-        self._net = self.stage.number()
+        self._net = self.stage.next_number()
         self._hosts = itertools.count(1)
         lane.sites.append(self)
         self.set = lane.add(name, name, {**self.entry(proxied=proxied), **more})
         with self.stage.api(server) as self._api:
             for _ in range(NODES):
-                self.come()
+                self.add_node()
         self._api = None
 
     def entry(self, *, proxied: bool) -> Object:
-        """Of the registry."""
+        """Its registry entry."""
         self.proxy = self.stage.proxy(self.server) if proxied else None
         self.kubeconfig = self.lane.kubeconfig(self.server, self.name, self.proxy)
         return {"kubeconfig": {"path": self.name}, "nodes": {"selector": f"site={self.name}"}}
 
-    def come(self) -> str:
-        """A node more; its address."""
+    def add_node(self) -> str:
+        """Add a node; returns its address."""
         host = next(self._hosts)
         name, address = f"{self.name}-{host}", f"10.{self._net // 200 + 1}.{self._net % 200}.{host}"
-        self.stage.truth.came(time.monotonic(), address, self.set)
+        self.stage.truth.node_added(time.monotonic(), address, self.set)
         self._create(name, address)
         self.nodes[name] = address
         return address
 
-    def go(self) -> str:
-        """The oldest node goes; its address."""
+    def remove_oldest_node(self) -> str:
+        """Remove the oldest node; returns its address."""
         name, address = next(iter(self.nodes.items()))
         del self.nodes[name]
-        self.stage.truth.went(time.monotonic(), address, self.set)
+        self.stage.truth.node_removed(time.monotonic(), address, self.set)
         self._delete(name)
         return address
 
-    def turn(self, name: str, ready: str) -> None:
-        """A node reports that it is Ready ("True") or not ("False") from now on."""
+    def set_ready(self, name: str, ready: str) -> None:
+        """Set a node's Ready condition to "True" or "False"."""
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         condition = {"type": "Ready", "status": ready, "lastTransitionTime": since}
         kind = "application/strategic-merge-patch+json"
@@ -442,7 +442,7 @@ class Site:
 
     @contextlib.contextmanager
     def _calls(self) -> Iterator[Api]:
-        """Calls on a new connection, but for the first ones: a kept one may have died with the server."""
+        """Yield clients: first the usual one, then one with a new connection, since the kept one may be broken."""
         if self._api is not None:
             yield self._api
             return
@@ -458,14 +458,14 @@ class Site:
             api.delete(f"/api/v1/nodes/{name}")
 
     def published(self) -> bool:
-        """Whether exactly what there is is in the slices."""
+        """Whether exactly the existing nodes are published."""
         return self.stage.recording.addresses(self.set.service) == self.stage.truth.wanted(self.set)
 
     def await_published(self, timeout: float) -> None:
-        """Wait for that.
+        """Wait until :meth:`published`.
 
         Raises:
-            AssertionError: it is not.
+            AssertionError: it is not in time.
         """
         if not self.stage.recording.wait(self.published, timeout):
             found = sorted(self.stage.recording.addresses(self.set.service))
@@ -474,7 +474,7 @@ class Site:
             raise AssertionError(f"not within {timeout:g} s: {found}, not {wanted}, is published; the hub said\n{tail}")
 
     def trouble(self) -> str:
-        """What the hub says is wrong with this cluster, its Service or the hub cluster; "" = nothing, or no answer."""
+        """The problem that the hub reports for this cluster, its Service or the hub cluster; "" = none or no answer."""
         status = self.lane.status()
         if not status:
             return ""
@@ -489,7 +489,7 @@ class Site:
 
 
 def watch_for(check: Callable[[], bool], timeout: float, every: float = 0.1) -> float | None:
-    """Seconds until something is so; None where it is not in time."""
+    """The seconds until a check is true; None if it is not in time."""
     began = time.monotonic()
     while not check():
         if time.monotonic() - began > timeout:

@@ -1,6 +1,6 @@
-"""The fault table of docs/reliability.md: ``python -m tests.faults.table`` writes what the last runs measured into it.
+"""The fault table in docs/reliability.md: ``python -m tests.faults.table`` writes the results of the last runs into it.
 
-A row that was not measured since the file of results was made keeps the figures it has.
+Rows that were not measured in these runs keep their figures.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _LINE: Final = re.compile(r"^\| `(?P<name>[a-z-]+)` \|.*\| (?P<measured>[^|]*) \
 
 
 def seconds(value: float | None) -> str:
-    """Two digits that matter; a dash where there is nothing to measure."""
+    """A time with two significant digits; a dash for None."""
     if value is None:
         return "–"
     return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
 
 
 def promised(row: Row) -> str:
-    """What is promised, in one cell."""
+    """The promise of a row, in one cell."""
     limits = (row.promise.detect, row.promise.recover, row.promise.others)
     return " · ".join("–" if limit is None else f"≤ {limit:g} s" for limit in limits)
 
 
 def measured(row: Row, found: Mapping[str, Any]) -> tuple[str, str]:
-    """What was measured, and how many endpoints were lost; dashes where it did not come to that."""
+    """The measured times and the number of lost endpoints, as two cells; dashes if the play failed."""
     others = found["others"] if row.promise.others is not None else None
     if found["failure"] or found["recover"] is None or others == float("inf"):
         return "–", "–"
@@ -49,7 +49,7 @@ def measured(row: Row, found: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def table(cells: Mapping[str, tuple[str, str]]) -> str:
-    """The whole table; ``cells`` are the measured ones, by row."""
+    """The whole table; ``cells`` has the measured cells by row."""
     text = HEAD
     for group, rows in itertools.groupby(ROWS, key=lambda row: row.group):
         text += f"| | **{group}** | | | |\n"
@@ -60,17 +60,17 @@ def table(cells: Mapping[str, tuple[str, str]]) -> str:
 
 
 def in_page(page: str) -> str:
-    """The table a page has."""
+    """The table in a page."""
     return page.partition(BEGIN)[2].partition(END)[0]
 
 
 def known(page: str) -> dict[str, tuple[str, str]]:
-    """The measured cells a page has."""
+    """The measured cells in a page, by row."""
     return {each["name"]: (each["measured"], each["lost"]) for each in _LINE.finditer(in_page(page))}
 
 
 def main() -> None:
-    """Bring the page up to date."""
+    """Update the page."""
     page = PAGE.read_text()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     fresh = {row.name: measured(row, results[row.name]) for row in ROWS if row.name in results}

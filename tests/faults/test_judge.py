@@ -1,4 +1,4 @@
-"""The judge of the fault table, judged: what is right passes, and each thing that must not be is called by its name."""
+"""Tests of the fault table's judge: a good history passes, and each kind of offence is found."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ READY = {"ready": True, "serving": True, "terminating": False}
 
 
 def commit(at: float, *addresses: str, name: str = "payments-0", **more: Any) -> Commit:
-    """A slice of cluster eu with these endpoints."""
+    """A commit of a slice of cluster eu with these endpoints."""
     endpoints = [{"addresses": [each], "conditions": more.get("conditions", READY)} for each in addresses]
     meta = {
         "name": name,
@@ -30,27 +30,27 @@ def commit(at: float, *addresses: str, name: str = "payments-0", **more: Any) ->
 
 
 def deleted(at: float, name: str = "payments-0") -> Commit:
-    """It is gone."""
+    """A commit that deletes a slice."""
     return Commit(at, int(at), f"edge/{name}", None)
 
 
 def truth(**gone: float) -> Truth:
-    """Nodes a, b and c since the beginning; those named have gone at a time."""
+    """Nodes a, b and c exist from the beginning; those named are removed at a time."""
     made = Truth()
     for name, address in (("a", A), ("b", B), ("c", C)):
-        made.came(0.0, address, ONE)
+        made.node_added(0.0, address, ONE)
         if name in gone:
-            made.went(gone[name], address, ONE)
+            made.node_removed(gone[name], address, ONE)
     return made
 
 
 def kinds(commits: list[Commit], what: Truth) -> list[str]:
-    """Of the offences."""
+    """The kinds of the offences in a history."""
     return [each.kind for each in judge(commits, what)]
 
 
 def test_a_good_history_has_no_offence() -> None:
-    """Nodes come and go, a slice is split in two and goes again, addresses and conditions change."""
+    """A history in which nodes, slices, addresses and conditions change for a reason has no offence."""
     history = [
         commit(1, A, B),
         commit(2, C, name="payments-1"),
@@ -71,12 +71,12 @@ def test_a_good_history_has_no_offence() -> None:
     ids=["never", "too early", "with its slice", "only for a moment"],
 )
 def test_a_bad_removal_is_a_loss(history: list[Commit], gone: dict[str, float]) -> None:
-    """Whatever goes although its node did not go before, be it for a moment."""
+    """Removing an address before its node is removed is a loss, even for a moment."""
     assert "lost" in kinds(history, truth(**gone))
 
 
 def test_loss_names_address_slice_and_set() -> None:
-    """The address, the slice and the set."""
+    """The offence names the address, the slice and the set."""
     (found,) = judge([commit(1, A, B), commit(2, A)], truth())
     assert (found.set, found.at) == (ONE, 2)
     assert B in found.text
@@ -84,48 +84,48 @@ def test_loss_names_address_slice_and_set() -> None:
 
 
 def test_an_address_that_moves_to_another_slice_first_is_there_twice() -> None:
-    """In one slice twice, or in two slices at once."""
+    """An address that is in one slice twice, or in two slices, is an offence."""
     assert kinds([commit(1, A, A)], truth()) == ["twice"]
     assert kinds([commit(1, A), commit(2, A, name="payments-1")], truth()) == ["twice"]
 
 
 def test_an_address_from_nowhere_is_a_stranger() -> None:
-    """One that no node ever had, or has not yet."""
+    """An address that no node has, or that no node has yet, is an offence."""
     late = Truth()
-    late.came(5.0, A, ONE)
+    late.node_added(5.0, A, ONE)
     assert kinds([commit(1, "10.9.9.9")], truth()) == ["stranger"]
     assert kinds([commit(1, A)], late) == ["stranger"]
 
 
 def test_a_write_that_changes_nothing_is_an_offence() -> None:
-    """Be it nothing at all, or only an annotation, or only the order."""
+    """A write that changes nothing, or only an annotation or the order, is an offence."""
     assert "rewrite" in kinds([commit(1, A, B), commit(2, A, B)], truth())
     assert "rewrite" in kinds([commit(1, A, B), commit(2, A, B, annotations={"x": "y"})], truth())
     assert "rewrite" in kinds([commit(1, A, B), commit(2, B, A)], truth())
 
 
 def test_more_writes_than_changes_are_an_offence() -> None:
-    """One node allows one write."""
+    """More writes than changes are an offence."""
     made = Truth()
-    made.came(0.0, A, ONE)
+    made.node_added(0.0, A, ONE)
     history = [commit(1, A), commit(2, A, conditions={**READY, "ready": False}), commit(3, A)]
     assert kinds(history, made) == ["writes"]
 
 
 def test_initial_state_is_not_a_write() -> None:
-    """It is where the history starts."""
+    """Slices that exist when the recording begins do not count as writes."""
     made = Truth()
-    made.came(0.0, A, ONE)
+    made.node_added(0.0, A, ONE)
     assert kinds([commit(1, A, first=True)], made) == []
 
 
 def test_other_sets_are_not_judged() -> None:
-    """What the test knows nothing of is not its business."""
+    """Sets that the truth does not have are not judged."""
     assert kinds([commit(1, A), deleted(2)], Truth()) == []
 
 
 def test_an_accepted_write_without_a_commit_is_found() -> None:
-    """Three PUTs, two changes."""
+    """Three accepted PUTs with two commits are reported."""
     key = "edge/payments-0"
     history = [commit(1, A), commit(2, A, B)]
     assert accepted(history, [key, key]) == []
@@ -133,7 +133,7 @@ def test_an_accepted_write_without_a_commit_is_found() -> None:
 
 
 def test_the_first_time_of_a_state_is_found() -> None:
-    """Over all slices of the set."""
+    """The first time is found over all slices of the set."""
     history = [commit(1, A), commit(2, B, name="payments-1"), deleted(3, "payments-1")]
     assert first_with(history, ONE, frozenset({A, B})) == 2
     assert first_with(history, ONE, frozenset({C})) is None

@@ -1,4 +1,4 @@
-"""The proxy on loopback: what a client meets of each fault, and that nothing else is touched."""
+"""Tests of the proxy on loopback: a client sees each fault, and other requests are not affected."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ AUTHORITY, OTHER = Authority("proxy-ca"), Authority("other-ca")
 
 
 class Api(BaseHTTPRequestHandler):
-    """An API server's manners: kept connections, lists, writes, and a watch that has an event every 0.1 s."""
+    """A server like an API server: kept connections, lists, writes, and a watch with an event every 0.1 s."""
 
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
-        """A watch, or a list."""
+        """Answer a watch or a list."""
         if "watch=true" in self.path:
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
@@ -62,7 +62,7 @@ class Api(BaseHTTPRequestHandler):
         self.wfile.write(LONG)
 
     def do_PUT(self) -> None:
-        """A write: remembered, then answered."""
+        """Store a write, then answer."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.written.append(body)  # type: ignore[attr-defined]
         self.send_response(200)
@@ -72,7 +72,7 @@ class Api(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """It hears nothing of connections that break."""
+    """The server. It logs no broken connections."""
 
     daemon_threads = True
 
@@ -81,11 +81,11 @@ class Server(ThreadingHTTPServer):
         self.written: list[bytes] = []
 
     def handle_error(self, *_: Any) -> None:
-        """As a server should."""
+        """Log nothing: clients break connections on purpose."""
 
 
 def serving(authority: Authority, folder: Path) -> ssl.SSLContext:
-    """A certificate for loopback."""
+    """A TLS context with a certificate for loopback."""
     made = authority.server("127.0.0.1")
     file = folder / f"{id(made)}.pem"
     file.write_text(made.pem + made.key_pem)
@@ -96,7 +96,7 @@ def serving(authority: Authority, folder: Path) -> ssl.SSLContext:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The server behind."""
+    """The server behind the proxy."""
     made = Server()
     context = serving(AUTHORITY, tmp_path_factory.mktemp("server"))
     made.socket = context.wrap_socket(made.socket, server_side=True, do_handshake_on_connect=False)
@@ -116,20 +116,20 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
 
 @pytest.fixture
 def proxy(server: Server, usual: ssl.SSLContext) -> Iterator[Proxy]:
-    """A proxy before it."""
+    """A proxy for the server."""
     with ProxyThread() as thread:
         client = ssl.create_default_context(cadata=AUTHORITY.pem)
         yield thread.proxy(server.server_address[1], client, usual)
 
 
 def connect(proxy: Proxy, timeout: float = 5.0) -> http.client.HTTPSConnection:
-    """A client of the proxy."""
+    """A connection to the proxy."""
     context = ssl.create_default_context(cadata=AUTHORITY.pem)
     return http.client.HTTPSConnection("127.0.0.1", proxy.port, timeout=timeout, context=context)
 
 
 def get(proxy: Proxy, path: str = SLICES, timeout: float = 5.0) -> bytes:
-    """One GET on a connection of its own."""
+    """Send a GET on a new connection."""
     connection = connect(proxy, timeout)
     try:
         connection.request("GET", path)
@@ -139,7 +139,7 @@ def get(proxy: Proxy, path: str = SLICES, timeout: float = 5.0) -> bytes:
 
 
 def put(proxy: Proxy, body: bytes, timeout: float = 5.0) -> bytes:
-    """One PUT on a connection of its own."""
+    """Send a PUT on a new connection."""
     connection = connect(proxy, timeout)
     try:
         connection.request("PUT", f"{SLICES}/one", body)
@@ -165,13 +165,13 @@ def put(proxy: Proxy, body: bytes, timeout: float = 5.0) -> bytes:
     ],
 )
 def test_requests_are_classified_by_verb_and_resource(line: str, verb: str, resource: str) -> None:
-    """By what they do, to what."""
+    """A request's verb and resource follow from its method, path and query."""
     found = parse(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert (found.verb, found.resource) == (verb, resource)
 
 
 def test_fault_applies_only_to_selected_requests(proxy: Proxy, server: Server) -> None:
-    """While writes are reset, lists pass; afterwards writes do, too."""
+    """While writes are reset, lists pass; after the fault writes pass too."""
     with proxy.broken(Fault(Kind.RESET, where("update"))):
         assert get(proxy) == LONG
         with pytest.raises(ConnectionResetError):
@@ -181,7 +181,7 @@ def test_fault_applies_only_to_selected_requests(proxy: Proxy, server: Server) -
 
 
 def test_fault_applies_the_given_number_of_times(proxy: Proxy) -> None:
-    """Twice, and then no more."""
+    """A fault with ``times=2`` affects two requests."""
     proxy.inject(Fault(Kind.RESET, EVERYTHING, times=2))
     for _ in range(2):
         with pytest.raises(ConnectionResetError):
@@ -190,7 +190,7 @@ def test_fault_applies_the_given_number_of_times(proxy: Proxy) -> None:
 
 
 def test_a_kept_connection_is_struck_with_its_next_request_only(proxy: Proxy) -> None:
-    """What was answered before is over."""
+    """A fault affects the next request on a kept connection, but not the one that was answered before."""
     connection = connect(proxy)
     connection.request("GET", SLICES)
     assert connection.getresponse().read() == LONG
@@ -205,7 +205,7 @@ def test_a_kept_connection_is_struck_with_its_next_request_only(proxy: Proxy) ->
 
 
 def test_latency_delays(proxy: Proxy) -> None:
-    """Both ways."""
+    """Latency delays both the request and the answer."""
     with proxy.broken(Fault(Kind.LATENCY, EVERYTHING, 0.2)):
         began = time.monotonic()
         assert get(proxy) == LONG
@@ -213,7 +213,7 @@ def test_latency_delays(proxy: Proxy) -> None:
 
 
 def test_bandwidth_is_a_limit(proxy: Proxy) -> None:
-    """5,000 bytes at 10,000 a second."""
+    """5,000 bytes at 10,000 bytes a second take half a second."""
     with proxy.broken(Fault(Kind.BANDWIDTH, EVERYTHING, 10_000)):
         began = time.monotonic()
         assert get(proxy) == LONG
@@ -221,7 +221,7 @@ def test_bandwidth_is_a_limit(proxy: Proxy) -> None:
 
 
 def test_blackhole_delivers_held_data_when_it_ends(proxy: Proxy, server: Server) -> None:
-    """Nothing arrives while it lasts; then everything, also what its sender has given up."""
+    """Nothing arrives while the fault lasts; then everything does, even data whose sender has given up."""
     with proxy.broken(Fault(Kind.BLACKHOLE, EVERYTHING)):
         with pytest.raises(TimeoutError):
             put(proxy, b"held", timeout=0.5)
@@ -230,7 +230,7 @@ def test_blackhole_delivers_held_data_when_it_ends(proxy: Proxy, server: Server)
 
 
 def test_silent_connection_does_not_affect_new_ones(proxy: Proxy) -> None:
-    """What was forgotten carries nothing any more; a new one does."""
+    """A silenced connection carries no more data; a new one does."""
     connection = connect(proxy, timeout=0.5)
     connection.request("GET", SLICES)
     connection.getresponse().read()
@@ -246,28 +246,28 @@ def test_silent_connection_does_not_affect_new_ones(proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("kind", [Kind.HALF_CLOSE, Kind.TLS_CUT])
-def test_an_end_without_tls(proxy: Proxy, kind: Kind) -> None:
-    """An end, not a RST; and no answer."""
+def test_cut_connection_ends_without_an_answer(proxy: Proxy, kind: Kind) -> None:
+    """The connection ends without an answer and without an RST."""
     with proxy.broken(Fault(kind, EVERYTHING)), pytest.raises((http.client.RemoteDisconnected, ssl.SSLEOFError)):
         get(proxy)
 
 
 def test_a_truncated_answer_ends_early(proxy: Proxy) -> None:
-    """After so many bytes."""
+    """The answer ends after the given number of bytes."""
     with proxy.broken(Fault(Kind.TRUNCATE, EVERYTHING, 1000)), pytest.raises(http.client.IncompleteRead) as caught:
         get(proxy)
     assert 0 < len(caught.value.partial) < 1000
 
 
 def test_lost_answer_follows_a_completed_write(proxy: Proxy, server: Server) -> None:
-    """RST for the client; the server has it."""
+    """The client gets an RST, but the server has processed the write."""
     with proxy.broken(Fault(Kind.LOSE_ANSWER, where("update"))), pytest.raises(ConnectionResetError):
         put(proxy, b"committed")
     assert b"committed" in server.written
 
 
 def test_proxy_answer_keeps_the_connection_open(proxy: Proxy) -> None:
-    """The server hears nothing, and what comes next does."""
+    """The proxy answers instead of the server, and the connection then carries the next request."""
     connection = connect(proxy)
     with proxy.broken(Fault(Kind.ANSWER, EVERYTHING, body=answer(503, "Away", b"later"))):
         connection.request("GET", SLICES)
@@ -279,7 +279,7 @@ def test_proxy_answer_keeps_the_connection_open(proxy: Proxy) -> None:
 
 
 def test_a_watch_under_way_is_struck(proxy: Proxy) -> None:
-    """At once, and a line that is put in comes between its own."""
+    """A fault affects a watch at once; an inserted line comes between its own lines."""
     connection = connect(proxy)
     connection.request("GET", f"{SLICES}?watch=true")
     found = connection.getresponse()
@@ -294,7 +294,7 @@ def test_a_watch_under_way_is_struck(proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("kind", [Kind.RESET, Kind.HALF_CLOSE, Kind.TLS_CUT])
 def test_how_a_connection_ends(proxy: Proxy, kind: Kind) -> None:
-    """A reset is a RST, the others a FIN: below TLS, which does not tell."""
+    """A reset is an RST and the other faults are a FIN; TLS does not show the difference, so TCP is checked."""
     connection = connect(proxy)
     connection.request("GET", f"{SLICES}?watch=true")
     connection.getresponse()
@@ -315,7 +315,7 @@ def test_how_a_connection_ends(proxy: Proxy, kind: Kind) -> None:
 
 
 def test_a_refused_connection(proxy: Proxy) -> None:
-    """Nobody listens; afterwards the same port does."""
+    """Connections are refused, and accepted on the same port afterwards."""
     proxy.door(Door.REFUSED)
     with pytest.raises(ConnectionRefusedError):
         get(proxy)
@@ -324,7 +324,7 @@ def test_a_refused_connection(proxy: Proxy) -> None:
 
 
 def test_a_dropped_syn(proxy: Proxy) -> None:
-    """Not even TCP's handshake."""
+    """Not even a TCP connection is made."""
     proxy.door(Door.DROPPED)
     with pytest.raises(TimeoutError):
         socket.create_connection(("127.0.0.1", proxy.port), timeout=0.5)
@@ -333,7 +333,7 @@ def test_a_dropped_syn(proxy: Proxy) -> None:
 
 
 def test_tcp_connects_but_tls_does_not(proxy: Proxy) -> None:
-    """TCP connects, TLS does not."""
+    """A TCP connection is made, but no TLS connection."""
     proxy.door(Door.SILENT)
     with pytest.raises(TimeoutError):
         get(proxy, timeout=0.5)
@@ -341,8 +341,8 @@ def test_tcp_connects_but_tls_does_not(proxy: Proxy) -> None:
     assert get(proxy) == LONG
 
 
-def test_a_slammed_door(proxy: Proxy) -> None:
-    """The end inside the handshake."""
+def test_connection_ends_during_the_tls_handshake(proxy: Proxy) -> None:
+    """The connection ends during the TLS handshake."""
     proxy.door(Door.SLAMMED)
     with pytest.raises((ssl.SSLError, ConnectionError)):
         get(proxy)
@@ -351,7 +351,7 @@ def test_a_slammed_door(proxy: Proxy) -> None:
 
 
 def test_wrong_certificate_is_rejected_until_restored(proxy: Proxy, tmp_path: Path) -> None:
-    """Is not believed, until the usual one is back."""
+    """A client rejects the wrong certificate, and accepts the usual one afterwards."""
     proxy.certificate(serving(OTHER, tmp_path))
     with pytest.raises(ssl.SSLCertVerificationError):
         get(proxy)
@@ -360,7 +360,7 @@ def test_wrong_certificate_is_rejected_until_restored(proxy: Proxy, tmp_path: Pa
 
 
 def test_a_dead_server_is_a_reset(usual: ssl.SSLContext) -> None:
-    """A proxy in front of nobody does not pretend."""
+    """If the server is dead, the proxy resets connections."""
     with socket.socket() as unused, ProxyThread() as thread:
         unused.bind(("127.0.0.1", 0))
         client = ssl.create_default_context(cadata=AUTHORITY.pem)
@@ -370,7 +370,7 @@ def test_a_dead_server_is_a_reset(usual: ssl.SSLContext) -> None:
 
 
 def test_where_matches_verb_resource_and_path() -> None:
-    """Verb, resource and path."""
+    """A Where selects requests by verb, resource and part of the path."""
     request = parse(f"PUT {SLICES}/one-1 HTTP/1.1\r\n\r\n".encode())
     assert Where().holds(request)
     assert where("update", "create", resource="endpointslices", path="/one-").holds(request)

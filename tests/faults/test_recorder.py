@@ -1,4 +1,4 @@
-"""The recorder on a real etcd: it has every state, in order; and when it cannot have, it says so."""
+"""Tests of the recorder on a real etcd: it records every state in order, and reports gaps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A, B = "10.0.0.1", "10.0.0.2"
 
 
 class Etcd:
-    """An etcd that is written to by hand."""
+    """An etcd that tests write to directly."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -43,7 +43,7 @@ class Etcd:
         self.process = Process("etcd", [str(binaries.ensure("etcd")["etcd"]), *as_flags(flags)], folder / "etcd.log")
 
     def ask(self, path: str, **body: Any) -> dict[str, Any]:
-        """A call of its gateway."""
+        """Call etcd's HTTP gateway."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         try:
             connection.request("POST", path, json.dumps(body))
@@ -65,7 +65,7 @@ class Etcd:
         eventually(answers, 30)
 
     def put(self, *addresses: str, name: str = "payments-0") -> str:
-        """Write a slice of cluster eu; its key."""
+        """Write a slice of cluster eu; returns its key."""
         labels = {"kubernetes.io/service-name": "payments", "multicluster.kubernetes.io/source-cluster": "eu"}
         body = {
             "metadata": {"name": name, "namespace": "edge", "labels": labels},
@@ -91,7 +91,7 @@ def _encoded(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory, server_fleet: ServerFleet) -> Iterator[Etcd]:
-    """One that runs; the fleet says where there is none."""
+    """A running etcd. Without the programs for the fleet, the test is skipped."""
     made = Etcd(tmp_path_factory.mktemp("etcd"))
     made.start()
     yield made
@@ -100,7 +100,7 @@ def started(tmp_path_factory: pytest.TempPathFactory, server_fleet: ServerFleet)
 
 @pytest.fixture
 def etcd(started: Etcd) -> Iterator[Etcd]:
-    """It, with nothing in it."""
+    """A running etcd without content."""
     yield started
     for name in ("payments-0", "before", "after", "mark", "odd"):
         started.delete(name)
@@ -108,18 +108,18 @@ def etcd(started: Etcd) -> Iterator[Etcd]:
 
 @pytest.fixture
 def recording(etcd: Etcd, tmp_path: Path) -> Iterator[Recording]:
-    """A recorder at work."""
+    """A running recorder."""
     with Recording(etcd.port, tmp_path / "recording.jsonl") as made:
         yield made
 
 
 def states(recording: Recording) -> list[tuple[str, ...] | None]:
-    """Addresses, commit by commit."""
+    """The addresses in each commit; None for a deletion."""
     return [each.slice.addresses if each.slice is not None else None for each in recording.commits]
 
 
 def test_every_state_is_recorded_with_its_time(etcd: Etcd, recording: Recording) -> None:
-    """In order, a deletion too; times are this machine's monotonic ones."""
+    """States and deletions are recorded in order, with times of this machine's monotonic clock."""
     began = time.monotonic()
     for addresses in ((A,), (A, B), (B,)):
         etcd.put(*addresses)
@@ -134,7 +134,7 @@ def test_every_state_is_recorded_with_its_time(etcd: Etcd, recording: Recording)
 
 
 def test_initial_objects_are_not_writes(etcd: Etcd, tmp_path: Path) -> None:
-    """It is no write."""
+    """Slices that exist when the recording begins are marked."""
     etcd.put(A)
     with Recording(etcd.port, tmp_path / "late.jsonl") as late:
         assert late.addresses("edge/payments") == {A}
@@ -142,7 +142,7 @@ def test_initial_objects_are_not_writes(etcd: Etcd, tmp_path: Path) -> None:
 
 
 def test_broken_watch_resumes_without_gaps_or_duplicates(etcd: Etcd, recording: Recording) -> None:
-    """A killed etcd is started again: nothing is missing, nothing is there twice."""
+    """When a killed etcd is started again, no state is missing or recorded twice."""
     etcd.put(A)
     recording.sync(lambda: etcd.put(name="before"))
     etcd.process.kill()
@@ -154,7 +154,7 @@ def test_broken_watch_resumes_without_gaps_or_duplicates(etcd: Etcd, recording: 
 
 
 def test_gap_in_history_is_reported(etcd: Etcd, recording: Recording) -> None:
-    """The recorder stands still while its watch breaks and what it has not seen is compacted away."""
+    """If the recorder is paused while its watch breaks and the history is compacted, the recording is lost."""
     etcd.put(A)
     recording.sync(lambda: etcd.put(name="before"))
     os.kill(recording.pid, signal.SIGSTOP)
@@ -170,14 +170,14 @@ def test_gap_in_history_is_reported(etcd: Etcd, recording: Recording) -> None:
 
 
 def test_ended_recorder_is_reported(etcd: Etcd, recording: Recording) -> None:
-    """Whatever ends it."""
+    """If the recorder ends, the recording is lost."""
     os.kill(recording.pid, signal.SIGKILL)
     recording.sync(lambda: etcd.put(name="mark"))
     assert "the recorder has ended" in recording.lost
 
 
 def test_stalled_recorder_is_reported(etcd: Etcd, recording: Recording) -> None:
-    """What does not arrive in time makes the recording worthless."""
+    """If a mark does not arrive in time, the recording is lost."""
     os.kill(recording.pid, signal.SIGSTOP)
     recording.sync(lambda: etcd.put(name="mark"), timeout=0.5)
     os.kill(recording.pid, signal.SIGCONT)
@@ -185,17 +185,17 @@ def test_stalled_recorder_is_reported(etcd: Etcd, recording: Recording) -> None:
 
 
 def test_undecodable_value_is_a_gap(etcd: Etcd, recording: Recording) -> None:
-    """A server that stores protobuf cannot be recorded, and is not passed over."""
+    """If the server stores protobuf instead of JSON, the recording is lost."""
     etcd.ask("/v3/kv/put", key=_encoded(f"{PREFIX}edge/odd"), value=_encoded("k8s\0\n"))
     recording.wait(lambda: bool(recording.lost), 10)
     assert "JSONDecodeError" in recording.lost
 
 
 def test_a_bad_removal_by_hand_is_judged_bad(etcd: Etcd, recording: Recording) -> None:
-    """From the storage to the judgement: an endpoint goes for a moment, and comes back."""
+    """An endpoint that is removed for a moment is recorded, and judged as lost."""
     truth = Truth()
     for address in (A, B):
-        truth.came(time.monotonic(), address, ONE)
+        truth.node_added(time.monotonic(), address, ONE)
     for addresses in ((A, B), (A,), (A, B)):
         etcd.put(*addresses)
     recording.sync(lambda: etcd.put(name="mark"))

@@ -1,4 +1,4 @@
-"""The fault table, row by row, on real API servers; see docs/reliability.md."""
+"""The tests of the fault table, one per row, on real API servers; see docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.faults.rows import ROWS, Row
 from tests.faults.run import Outcome
 
 ASKED = 6.0
-"""Requests per second that a cluster may be asked, whatever it answers: retries begin at about one a second."""
+"""The most requests per second to a cluster, whatever it answers: retries start at about one per second."""
 
 
 def _parameters() -> list[Any]:
@@ -19,9 +19,9 @@ def _parameters() -> list[Any]:
 
 @pytest.mark.parametrize("row", _parameters())
 def test_fault(outcome: Outcome, row: Row) -> None:
-    """The fault is noticed and survived in time, nobody else waits longer than promised, and no endpoint is lost.
+    """The hub notices the fault and recovers in time, others wait no longer than promised, and no endpoint is lost.
 
-    Where the machine is busy with something else, all of that may take as many times as long as anything does.
+    On a busy machine, all times may be longer by the measured factor.
     """
     found, promise = outcome.rows[row.name], row.promise
     assert found.failure == ""
@@ -39,7 +39,7 @@ def test_fault(outcome: Outcome, row: Row) -> None:
 
 
 def test_control_cluster_is_published_without_violations(outcome: Outcome) -> None:
-    """What no row is about, every hub's control cluster, is published without an offence; no write was in vain."""
+    """The control cluster, which belongs to no row, is published without offences, and no write was needless."""
     assert outcome.lost == ""
     assert outcome.commits > 2 * len(outcome.rows)
     assert outcome.elsewhere == []

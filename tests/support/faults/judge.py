@@ -120,12 +120,12 @@ class Truth:
 
     lives: dict[Set, dict[str, Life]] = field(default_factory=dict)
 
-    def came(self, at: float, address: str, *sets: Set) -> None:
+    def node_added(self, at: float, address: str, *sets: Set) -> None:
         """Record that a node was added."""
         for each in sets:
             self.lives.setdefault(each, {})[address] = Life(at)
 
-    def went(self, at: float, address: str, *sets: Set) -> None:
+    def node_removed(self, at: float, address: str, *sets: Set) -> None:
         """Record that a node was removed."""
         for each in sets:
             self.lives[each][address].until = at
