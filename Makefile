@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Further arguments for the command of a target: make test ARGS="-k eligibility"
+# Additional arguments for the command of a target: make test ARGS="-k eligibility"
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -42,18 +42,18 @@ help:
 demo: .venv/.stamp
 	@$(BIN)/hub demo $(ARGS)
 
-# Without API servers their tests are skipped, with the reason; in CI that is a failure.
+# If the API servers cannot be built, the tests that need them are skipped with the reason; in CI, that is a failure.
 servers: .venv/.stamp
 	@$(BIN)/python tests/support/apiserver/binaries.py || test -z "$$CI"
 
 # Test processes take whole files, in collection order: slow tests on API servers first. Each process has its own servers.
 TESTERS ?= 2
-SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
+PARALLEL = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 # CI cannot build the image, so it runs the steps of the Dockerfile.
 test: servers
 	@test -z "$$CI" || $(MAKE) --no-print-directory image-steps
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-nightly: servers
 	@$(BIN)/python -m pytest --nightly $(ARGS)
@@ -138,7 +138,7 @@ audit: .venv/.stamp
 screenshots: servers
 	@SCREENSHOTS=1 $(BIN)/python -m pytest -q tests/integration/test_page.py -k command_everywhere
 
-# Prints nothing if everything is installed. apt-get update is necessary, since old lists name packages that are gone.
+# Prints nothing if everything is installed. Without apt-get update, package lists may be too old to install from.
 deps:
 	@if command -v prometheus >/dev/null && command -v promtool >/dev/null && command -v chromium >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

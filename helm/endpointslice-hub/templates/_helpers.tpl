@@ -176,7 +176,7 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 - 2001::/32
 {{- end }}
 
-{{/* Checks that the schema cannot make: values that contradict each other, or do not fit this cluster. Each says what to do. */}}
+{{/* Checks that the schema cannot make: values that contradict each other, or do not fit this cluster. Messages say what to do. */}}
 {{- define "hub.validate" -}}
 {{- $given := list -}}
 {{- with .Values.registry.data }}{{ $given = append $given "registry.data" }}{{ end -}}
@@ -243,7 +243,7 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 {{- if and $name .Values.lookup (lookup "v1" "Namespace" "" "default") -}}
 {{- $found := lookup "v1" $kind .Release.Namespace $name -}}
 {{- if not $found -}}
-{{- fail (printf "\n\nthere is no %s %s in namespace %s with the registry: make it first (kubectl -n %s create %s %s --from-file=%s=clusters.yaml), or set lookup=false to make it later" $kind $name .Release.Namespace .Release.Namespace (eq $kind "Secret" | ternary "secret generic" "configmap") $name .Values.registry.key) -}}
+{{- fail (printf "\n\nthere is no %s %s in namespace %s with the registry: create it first (kubectl -n %s create %s %s --from-file=%s=clusters.yaml), or set lookup=false to create it later" $kind $name .Release.Namespace .Release.Namespace (eq $kind "Secret" | ternary "secret generic" "configmap") $name .Values.registry.key) -}}
 {{- end -}}
 {{- if not (hasKey ($found.data | default dict) .Values.registry.key) -}}
 {{- fail (printf "\n\n%s %s has no key %s: it has %s; set registry.key" $kind $name .Values.registry.key (keys ($found.data | default dict) | sortAlpha | join ", " | default "none")) -}}
