@@ -60,8 +60,8 @@ START_LIMIT = 300.0
 """Seconds that the start may take, on a busy machine."""
 STOP_GRACE = 15.0
 BUSY = 0.25
-"""Seconds that the hub waited for a core between two samples: more count as the fault ``busy``. It is the interval at
-which the hub's watchdog checks the event loop."""
+"""Seconds that the hub waited for a core between two samples: more count as the fault ``busy``. This is the
+interval at which the hub checks that event loops still run."""
 SLOW = 2.0
 """Seconds: a longer request of the harness to the hub's API server counts as the fault ``slow-api``."""
 
