@@ -14,9 +14,9 @@ from typing import Any, Final
 from hub.errors import UsageError
 from hub.model import Service, ServicePort
 
-LONGEST: Final = 4096
+MAX_LENGTH: Final = 4096
 """The longest expression accepted, in characters. The longest one known in use has 600."""
-MESSAGE: Final = 200
+MAX_MESSAGE: Final = 200
 """The number of characters shown of an error message of the CEL library."""
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
 
@@ -37,8 +37,8 @@ class Expression:
     """
 
     def __init__(self, text: str) -> None:
-        if len(text) > LONGEST:
-            raise CelError(f"is longer than {LONGEST} characters")
+        if len(text) > MAX_LENGTH:
+            raise CelError(f"is longer than {MAX_LENGTH} characters")
         from cel_expr_python import cel
 
         self.text = text
@@ -126,10 +126,10 @@ def _in_words(message: str) -> str:
     if place is not None:
         line, column, what = place.groups()
         where = f"column {column}" if line == "1" else f"line {line}, column {column}"
-        return f"{where}: {what[:MESSAGE]}"
+        return f"{where}: {what[:MAX_MESSAGE]}"
     if "budget exceeded" in message:
         return "it loops over too much: its budget of 10,000 steps is exceeded"
-    return message.split("\n", 1)[0][:MESSAGE]
+    return message.split("\n", 1)[0][:MAX_MESSAGE]
 
 
 SAMPLE: Final = Service("default", "sample", ports=(ServicePort(80, "http", target_port=80),))

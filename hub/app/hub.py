@@ -510,7 +510,7 @@ class Hub:
             self.reconciler.latency.clear()
             self.recorder.clear()
         if gained:
-            if self.leading.count == 1 and not self.elector.continued:  # our memory is older than the other's writes
+            if self.leading.count == 1 and not self.elector.continued:  # another process has written meanwhile
                 self._forget((*self.all_targets(), *self.reconciler.remembered()))
             self.keeper.begin_leading()
             self.reconciler.reread(withheld=self.leading.shards.inherit())

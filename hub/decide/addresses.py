@@ -40,7 +40,7 @@ _METADATA: Final[tuple[Network, ...]] = tuple(
 OwnNetwork = tuple[Network, str]
 """A network of the hub cluster itself, and the :class:`Rejected` reason for addresses inside it."""
 
-_LOCAL_TOO: Final[tuple[tuple[Network, str], ...]] = (
+_DENIED_ALWAYS: Final[tuple[tuple[Network, str], ...]] = (
     *((network, "cloud metadata") for network in _METADATA),
     (ip_network("127.0.0.0/8"), "loopback"),
     (ip_network("::1"), "loopback"),
@@ -53,7 +53,7 @@ _LOCAL_TOO: Final[tuple[tuple[Network, str], ...]] = (
 )
 """Denied for all sources, including copies within the hub cluster."""
 
-_REMOTE: Final[tuple[tuple[Network, str], ...]] = (
+_DENIED_REMOTE: Final[tuple[tuple[Network, str], ...]] = (
     (ip_network("0.0.0.0/32"), "unspecified"),
     (ip_network("::"), "unspecified"),
     (ip_network("0.0.0.0/8"), "this network (0.0.0.0/8)"),
@@ -83,8 +83,8 @@ def _compiled(table: Sequence[tuple[Network, str]]) -> Mapping[int, _Table]:
     }
 
 
-_BY_VERSION: Final = _compiled(_LOCAL_TOO + _REMOTE)
-_BY_VERSION_LOCAL: Final = _compiled(_LOCAL_TOO)
+_BY_VERSION: Final = _compiled(_DENIED_ALWAYS + _DENIED_REMOTE)
+_BY_VERSION_LOCAL: Final = _compiled(_DENIED_ALWAYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +138,10 @@ class AddressPolicy:
         address = parse(text)
         if isinstance(address, Rejected):
             return address
-        reason = _named(address, _BY_VERSION_LOCAL if self.local else _BY_VERSION)
+        reason = _denied_reason(address, _BY_VERSION_LOCAL if self.local else _BY_VERSION)
         if reason is None and self.local:
             inner = _embedded(address)
-            reason = _named(inner, _BY_VERSION_LOCAL) if inner is not None else None
+            reason = _denied_reason(inner, _BY_VERSION_LOCAL) if inner is not None else None
         if reason is not None:
             return Rejected(reason)
         for network, what in self.own:
@@ -176,7 +176,7 @@ def _inside(address: IPv4Address | IPv6Address, networks: Sequence[Network]) -> 
     return any(address in network for network in networks)
 
 
-def _named(address: IPv4Address | IPv6Address, tables: Mapping[int, _Table]) -> str | None:
+def _denied_reason(address: IPv4Address | IPv6Address, tables: Mapping[int, _Table]) -> str | None:
     number = int(address)
     for mask, network, reason in tables[address.version]:
         if number & mask == network:

@@ -246,14 +246,14 @@ def _resolution(answer: Resolution) -> tuple[str, str]:
 
 
 def _target_steps(
-    target: TargetFacts, facts: Facts, concerns: Callable[[Endpoint], bool], address: str = ""
+    target: TargetFacts, facts: Facts, selected: Callable[[Endpoint], bool], address: str = ""
 ) -> Iterable[Step]:
     """Where a target publishes the matching endpoints, and why it keeps or does not publish them.
 
     Args:
         target: the target.
         facts: the facts of this moment.
-        concerns: selects the endpoints.
+        selected: selects the endpoints.
         address: the address, if the question is about one; else "".
     """
     decision, where = target.decision, str(target.decision.target)
@@ -261,7 +261,7 @@ def _target_steps(
     checks = {GroupKey(watch.cluster, watch.family): str(watch.check) for watch in decision.watches}
     for slice_ in sorted(target.slices, key=lambda slice_: slice_.name):
         key = GroupKey(slice_.cluster, slice_.address_type)
-        for endpoint in filter(concerns, slice_.endpoints):
+        for endpoint in filter(selected, slice_.endpoints):
             behind = f", node {_node_of(endpoint)}" if _node_of(endpoint) else ""
             why = f"{endpoint.address} in slice {slice_.name} of {slice_.cluster}{behind}"
             yield Step("published", where, condition(endpoint), why)
@@ -277,7 +277,7 @@ def _target_steps(
         if where in source.services and source.unknown is None
         for family, endpoints in source.result.view.endpoints.items()
         for endpoint in ([endpoints[address]] if address in endpoints else [] if address else endpoints.values())
-        if concerns(endpoint)
+        if selected(endpoint)
     }
     for key, found, kept_only in sorted(offered):
         if (key, found) not in published:

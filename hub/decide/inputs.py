@@ -63,9 +63,9 @@ def inputs_of(
         active: the source that failover has chosen; "" if there is none.
     """
     registry = snapshot.registry
-    today = {source.cluster for source in target.sources}
-    adopted = {name: slices for name, slices in memory.adopted.items() if name in today}
-    given_up = set(memory.given_up & today)
+    current = {source.cluster for source in target.sources}
+    adopted = {name: slices for name, slices in memory.adopted.items() if name in current}
+    given_up = set(memory.given_up & current)
     inputs: list[SourceInput] = []
     unknown: dict[str, str] = {}
     wakes: list[float] = []
@@ -96,7 +96,7 @@ def inputs_of(
                 reading.node_ports,
             )
         )
-    removed, since, held = _removed_sources(snapshot, today, ours, memory.removed_since, wakes)
+    removed, since, held = _removed_sources(snapshot, current, ours, memory.removed_since, wakes)
     return Inputs(
         (*inputs, *removed),
         unknown,
@@ -118,7 +118,7 @@ def _wrong_clusters(sources: Iterable[SourceReading]) -> Iterable[Finding]:
 
 def _removed_sources(
     snapshot: TargetSnapshot,
-    today: set[str],
+    current: set[str],
     ours: Collection[Slice],
     memory: Mapping[str, float],
     wakes: list[float],
@@ -131,8 +131,8 @@ def _removed_sources(
         The clusters as frozen inputs, the start of each cluster's removal grace, and the withheld removals by cluster.
     """
     registry, now = snapshot.registry, snapshot.now
-    former = {old for name in today if name in registry.clusters for old in registry.clusters[name].formerly}
-    unlisted = {slice_.labels.get(LABEL_SOURCE_CLUSTER, "") for slice_ in ours} - today - former
+    former = {old for name in current if name in registry.clusters for old in registry.clusters[name].formerly}
+    unlisted = {slice_.labels.get(LABEL_SOURCE_CLUSTER, "") for slice_ in ours} - current - former
     found: list[SourceInput] = []
     times: dict[str, float] = {}
     withheld: dict[str, RegistryHeld] = {}

@@ -14,7 +14,7 @@ import msgspec
 from hub.decide.endpoints import EndpointGroup, PublishedSlice, by_address
 from hub.model import Endpoint, Port, Slice
 
-MOST: Final = 1000
+MAX_ENDPOINTS: Final = 1000
 """Maximum number of endpoints in one slice that the API accepts."""
 
 Ports = tuple[Port, ...]
@@ -108,7 +108,7 @@ class _Shift(NamedTuple):
         if not kept:
             return self.update
         endpoints = (*self.update.endpoints, *kept)
-        return msgspec.structs.replace(self.update, endpoints=endpoints[:MOST])
+        return msgspec.structs.replace(self.update, endpoints=endpoints[:MAX_ENDPOINTS])
 
 
 def _shift(published: PublishedSlice, update: Slice) -> _Shift:

@@ -213,8 +213,8 @@ def desired_endpoints(inputs: TargetInput, memory: DesiredMemory) -> Desired | R
 
 def _renames(sources: Sequence[SourceInput]) -> Mapping[str, str]:
     """A cluster's former name -> its current name, without former names that are sources themselves."""
-    today = {source.spec.cluster for source in sources}
-    return {old: source.spec.cluster for source in sources for old in source.formerly if old not in today}
+    current = {source.spec.cluster for source in sources}
+    return {old: source.spec.cluster for source in sources for old in source.formerly if old not in current}
 
 
 def _fail_over(

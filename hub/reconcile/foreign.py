@@ -28,7 +28,7 @@ PACE = 0.2
 """Seconds between the checks of two targets: at most five lists a second."""
 IDLE = 5.0
 """Seconds until the next search for targets that are due, if few or none were."""
-AT_ONCE = int(IDLE / PACE)
+ROUND_SIZE = int(IDLE / PACE)
 """Maximum number of targets in one round. A round takes IDLE seconds, so a new target waits no longer than that."""
 TIMEOUT = 10.0
 """Seconds for one list."""
@@ -95,15 +95,15 @@ class ForeignSlices:
                 except (HubError, *UNDECODABLE) as error:
                     log.debug("%s: foreign slices: %s", key, error)
                 await self._clock.sleep(PACE)
-            if len(due) < AT_ONCE:
+            if len(due) < ROUND_SIZE:
                 await self._clock.sleep(IDLE)
 
     def _due(self) -> list[TargetKey]:
-        """Up to AT_ONCE targets whose last check is PERIOD seconds ago; those never checked come first."""
+        """Up to ROUND_SIZE targets whose last check is PERIOD seconds ago; those never checked come first."""
         targets, long_ago = set(filter(self._publishes, self._targets())), self._clock.now() - PERIOD
         self._checked_at = {key: at for key, at in self._checked_at.items() if key in targets}
         due = ((at, key) for key in targets if (at := self._checked_at.get(key, float("-inf"))) <= long_ago)
-        return [key for _, key in nsmallest(AT_ONCE, due)]
+        return [key for _, key in nsmallest(ROUND_SIZE, due)]
 
     async def _check(self, key: TargetKey) -> tuple[Finding, ...]:
         selector = f"{LABEL_SERVICE_NAME}={key.name},{LABEL_OWNER} notin ({','.join(self._owners())})"

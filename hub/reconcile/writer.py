@@ -1,6 +1,6 @@
 """Carries out a plan: creates first, then updates, then deletes.
 
-The fence is asked before every write. A write is a POST, or a PUT or DELETE with a known resourceVersion, so it never
+The fence is checked before every write. A write is a POST, or a PUT or DELETE with a known resourceVersion, so it never
 overwrites a state that the hub has not seen. Nothing is retried here. After a conflict the slice is read again, for the
 next plan. If the API server refuses a slice, the creates and updates of other slices still go out. A pass ends early if
 this process may no longer write, if the namespace is missing, or on an error of the API that may affect every write.

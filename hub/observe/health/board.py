@@ -29,7 +29,7 @@ from hub.runtime.supervise import supervise
 
 log = logging.getLogger(__name__)
 
-AT_ONCE: Final = 1.0
+FIRST_PROBE_WITHIN: Final = 1.0
 """Seconds within which a new address is probed. An address that is published already is probed within its interval."""
 SUSPICION_CHECK: Final = 0.1
 """Seconds between checks for a failure of the prober itself, while a healthy address fails. One check of 5,000
@@ -183,7 +183,7 @@ class Board:
             if lane is None:
                 lane = self._lanes[watch.cluster] = Lane(watch.cluster)
             probe = checked.probes[address] = Probe(address, check, lane, checked.opener, start)
-            self._prober.add(probe, check.interval if start is not None else min(AT_ONCE, check.interval))
+            self._prober.add(probe, check.interval if start is not None else min(FIRST_PROBE_WITHIN, check.interval))
             self._mark_outdated(checked)
         elif probe.verdict is None and start is not None:
             probe.verdict, probe.run = start, 0

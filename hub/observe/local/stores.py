@@ -174,7 +174,7 @@ class SliceStore:
             if known is not None and not newer(value.resource_version, known.resource_version):
                 self._put(key, known)
             elif value.uid not in self._deleted_uids:
-                self._put(key, self._marked(key, value))
+                self._put(key, self._note_thin(key, value))
                 changed.add(value.target)
         self._thin.intersection_update(self._by_key)
         self._notify(changed)
@@ -308,7 +308,7 @@ class SliceStore:
             del self._by_target[value.target]
 
     def _pooled(self, value: Slice) -> Slice:
-        return self._marked(ObjectKey(value.namespace, value.name), self._leaned(value))
+        return self._note_thin(ObjectKey(value.namespace, value.name), self._leaned(value))
 
     def _leaned(self, value: Slice) -> Slice:
         """The slice as it is kept: thin, or with shared endpoints."""
@@ -319,7 +319,7 @@ class SliceStore:
             value, endpoints=tuple([pool.get(endpoint) or pool.put(endpoint, endpoint) for endpoint in value.endpoints])
         )
 
-    def _marked(self, key: ObjectKey, value: Slice) -> Slice:
+    def _note_thin(self, key: ObjectKey, value: Slice) -> Slice:
         """Note whether the slice is thin, and return it as it is kept."""
         if _is_thin(value) or not self._keeps(value):
             self._thin.add(key)

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 PATH: Final = "/api/v1/namespaces/kube-system"
 RULE: Final = "namespaces kube-system: get"
 TIMEOUT: Final = 10.0
-LONGEST: Final = 64
+MAX_LENGTH: Final = 64
 """Maximum length of a valid UID; Kubernetes writes 36 characters."""
 
 
@@ -52,7 +52,7 @@ async def read_uid(client: Client) -> str:
         uid = _decode(body).metadata.uid
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise BadAnswer(200, "", "a Namespace that does not decode", what=PATH) from None
-    if not uid or len(uid) > LONGEST or not uid.isascii() or not uid.isprintable():
+    if not uid or len(uid) > MAX_LENGTH or not uid.isascii() or not uid.isprintable():
         raise BadAnswer(200, "", "a Namespace without a valid uid", what=PATH)
     return uid
 

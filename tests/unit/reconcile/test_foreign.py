@@ -10,7 +10,7 @@ from typing import Any
 
 from hub.errors import ClusterUnreachable, HubError
 from hub.model import Finding, TargetKey
-from hub.reconcile.foreign import AT_ONCE, IDLE, LISTED, PACE, PERIOD, ForeignSlices
+from hub.reconcile.foreign import IDLE, LISTED, PACE, PERIOD, ROUND_SIZE, ForeignSlices
 from tests.unit.observe.providers.virtual import LoopClock, VirtualLoop
 
 ONE = b'{"items":[{"metadata":{"name":"old","labels":{"endpointslice.kubernetes.io/managed-by":"somebody"}}}]}'
@@ -80,7 +80,7 @@ def nothing() -> None:
 
 def test_every_target_is_looked_at_once_in_ten_minutes() -> None:
     """Every target is checked once in ten minutes, at most five in a second."""
-    world = World(3 * AT_ONCE)
+    world = World(3 * ROUND_SIZE)
 
     def once() -> None:
         assert [target for _, target in world.looks] == world.found == world.targets
@@ -93,7 +93,7 @@ def test_every_target_is_looked_at_once_in_ten_minutes() -> None:
 
 def test_a_new_target_comes_before_those_that_were_looked_at() -> None:
     """A new target is checked within one round, before those that were checked already."""
-    world = World(100 * AT_ONCE)
+    world = World(100 * ROUND_SIZE)
     new = TargetKey("edge", "a-new-one")
     world.run((100.0, lambda: world.targets.append(new)), (100.0 + 2 * IDLE, nothing))
     [seen] = [at for at, target in world.looks if target == new]
@@ -102,7 +102,7 @@ def test_a_new_target_comes_before_those_that_were_looked_at() -> None:
 
 def test_a_target_that_was_lost_meanwhile_is_not_looked_at() -> None:
     """A target that another replica took over is not checked: its finding would never be withdrawn."""
-    world = World(AT_ONCE)
+    world = World(ROUND_SIZE)
     world.run((2.5 * PACE, lambda: world.lost.update(world.targets)), (2 * PERIOD, nothing))
     assert [target for _, target in world.looks] == world.targets[:3]
 
