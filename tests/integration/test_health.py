@@ -141,7 +141,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, nodes: int = 3, remotes: Iterable[str] = ("eu",)) -> AsyncIterator[World]:
+async def open_world(folder: Path, nodes: int = 3, remotes: Iterable[str] = ("eu",)) -> AsyncIterator[World]:
     """A world whose nodes have no listening backends yet."""
     made = World(folder, SimulatedCluster("hub"), {name: SimulatedCluster(name) for name in remotes}, Backends())
     made.hub_cluster.put(make_service("default", "payments"))
@@ -164,146 +164,146 @@ def all_are(which: Iterable[str], conditions: tuple[bool, bool, bool]) -> dict[s
 async def test_a_failing_address_is_published_as_failed_and_comes_back(tmp_path: Path) -> None:
     """New addresses start as failed. A backend that stops answering is published as failed until it answers again."""
     one, two, three = addresses(3)
-    async with world(tmp_path) as it:
-        it.write(health=TCP)
-        async with it.running():
-            await it.backends.start([one, two, three])
-            await it.until(all_are((one, two, three), READY))
+    async with open_world(tmp_path) as world:
+        world.write(health=TCP)
+        async with world.running():
+            await world.backends.start([one, two, three])
+            await world.until(all_are((one, two, three), READY))
 
-            await it.backends.stop([two])
-            await it.until({**all_are((one, three), READY), two: FAILED})
-            assert it.findings()["EndpointsUnhealthy"] == f"1 addresses fail their checks, such as {two}"
+            await world.backends.stop([two])
+            await world.until({**all_are((one, three), READY), two: FAILED})
+            assert world.findings()["EndpointsUnhealthy"] == f"1 addresses fail their checks, such as {two}"
 
-            await it.backends.start([two])
-            await it.until(all_are((one, two, three), READY))
+            await world.backends.start([two])
+            await world.until(all_are((one, two, three), READY))
 
 
 @in_namespace
 async def test_an_address_never_seen_waits_for_its_first_checks(tmp_path: Path) -> None:
     """A new address is published as failed, and as ready after ``rise`` successful checks."""
     one, two = addresses(2)
-    async with world(tmp_path, nodes=1) as it:
-        it.write(health={**TCP, "fall": 100})
-        async with it.running():
-            await it.until({one: FAILED})
-            await it.backends.start([one])
-            await it.until({one: READY})
+    async with open_world(tmp_path, nodes=1) as world:
+        world.write(health={**TCP, "fall": 100})
+        async with world.running():
+            await world.until({one: FAILED})
+            await world.backends.start([one])
+            await world.until({one: READY})
 
-            it.remotes["eu"].nodes.add(make_node("new", two))
-            await it.until({one: READY, two: FAILED})
-            await it.backends.start([two])
-            await it.until({one: READY, two: READY})
+            world.remotes["eu"].nodes.add(make_node("new", two))
+            await world.until({one: READY, two: FAILED})
+            await world.backends.start([two])
+            await world.until({one: READY, two: READY})
 
 
 @in_namespace
 async def test_on_fail_remove_takes_addresses_out_beyond_max_removal(tmp_path: Path) -> None:
     """The guard does not limit removals by health checks: two of three addresses are removed."""
     one, two, three = addresses(3)
-    async with world(tmp_path) as it:
-        it.write(health={**TCP, "onFail": "remove"})
-        await it.backends.start([one, two, three])
-        async with it.running():
-            await it.until(all_are((one, two, three), READY))
-            await it.backends.stop([two, three])
-            await it.until({one: READY})
-            await it.backends.start([two])
-            await it.until(all_are((one, two), READY))
+    async with open_world(tmp_path) as world:
+        world.write(health={**TCP, "onFail": "remove"})
+        await world.backends.start([one, two, three])
+        async with world.running():
+            await world.until(all_are((one, two, three), READY))
+            await world.backends.stop([two, three])
+            await world.until({one: READY})
+            await world.backends.start([two])
+            await world.until(all_are((one, two), READY))
 
 
 @in_namespace
 async def test_panic_publishes_all_when_nothing_would_be_ready(tmp_path: Path) -> None:
     """When the last ready address fails, all addresses are published as ready, until one passes its checks again."""
     one, two = addresses(2)
-    async with world(tmp_path, nodes=2) as it:
-        it.write(health=TCP)
-        await it.backends.start([one, two])
-        async with it.running():
-            await it.until(all_are((one, two), READY))
-            await it.backends.stop([one])
-            await it.until({one: FAILED, two: READY})
-            await it.backends.stop([two])
-            await it.until(all_are((one, two), READY))
-            assert "PanicMode" in it.findings()
-            await it.backends.start([two])
-            await it.until({one: FAILED, two: READY})
-            assert "PanicMode" not in it.findings()
+    async with open_world(tmp_path, nodes=2) as world:
+        world.write(health=TCP)
+        await world.backends.start([one, two])
+        async with world.running():
+            await world.until(all_are((one, two), READY))
+            await world.backends.stop([one])
+            await world.until({one: FAILED, two: READY})
+            await world.backends.stop([two])
+            await world.until(all_are((one, two), READY))
+            assert "PanicMode" in world.findings()
+            await world.backends.start([two])
+            await world.until({one: FAILED, two: READY})
+            assert "PanicMode" not in world.findings()
 
 
 @in_namespace
 async def test_a_restarted_hub_starts_from_what_is_published(tmp_path: Path) -> None:
     """A restart changes neither a healthy nor a failed address."""
     one, two = addresses(2)
-    async with world(tmp_path, nodes=2) as it:
-        it.write(health={**TCP, "interval": "300ms"})
-        await it.backends.start([one])
-        async with it.running():
-            await it.until({one: READY, two: FAILED})
-        before = it.hub_cluster.slices.list()
-        async with it.running() as hub:
-            await it.sees(lambda: hub.board.verdicts())
+    async with open_world(tmp_path, nodes=2) as world:
+        world.write(health={**TCP, "interval": "300ms"})
+        await world.backends.start([one])
+        async with world.running():
+            await world.until({one: READY, two: FAILED})
+        before = world.hub_cluster.slices.list()
+        async with world.running() as hub:
+            await world.sees(lambda: hub.board.verdicts())
             await asyncio.sleep(1.5)  # five probe intervals
-            assert it.hub_cluster.slices.list() == before
+            assert world.hub_cluster.slices.list() == before
 
 
 @in_namespace
 async def test_failover_uses_the_source_whose_probes_pass(tmp_path: Path) -> None:
     """Failover leaves a source when all its addresses fail, and uses the next source that has a ready endpoint."""
     eu, us = addresses(2, 0), addresses(2, 1)
-    async with world(tmp_path, nodes=2, remotes=("eu", "us")) as it:
-        it.write(health=TCP, strategy="failover", failover={"after": "2s", "failbackAfter": "1h"})
-        await it.backends.start([*eu, *us])
-        async with it.running():
-            await it.until(all_are(eu, READY))
-            await it.backends.stop(eu)
-            await it.sees(lambda: set(us) <= it.published().keys())
-            await it.until(all_are(us, READY), 20)
+    async with open_world(tmp_path, nodes=2, remotes=("eu", "us")) as world:
+        world.write(health=TCP, strategy="failover", failover={"after": "2s", "failbackAfter": "1h"})
+        await world.backends.start([*eu, *us])
+        async with world.running():
+            await world.until(all_are(eu, READY))
+            await world.backends.stop(eu)
+            await world.sees(lambda: set(us) <= world.published().keys())
+            await world.until(all_are(us, READY), 20)
 
 
 @in_namespace
 async def test_unreachable_cluster_keeps_answering_addresses(tmp_path: Path) -> None:
     """``unreachable: {probe: tcp}`` probes even with health off, and only addresses that do not answer are removed."""
     one, two = addresses(2)
-    async with world(tmp_path, nodes=2) as it:
+    async with open_world(tmp_path, nodes=2) as world:
         policy = {"after": "12s", "policy": "remove", "probe": "tcp"}
-        it.write(clusters={"unreachable": policy})
-        await it.backends.start([one])
-        async with it.running() as hub:
-            await it.until(all_are((one, two), READY))
+        world.write(clusters={"unreachable": policy})
+        await world.backends.start([one])
+        async with world.running() as hub:
+            await world.until(all_are((one, two), READY))
             assert not hub.board.verdicts()
-            await it.remotes["eu"].stop()
-            await it.until({one: READY}, 45)
+            await world.remotes["eu"].stop()
+            await world.until({one: READY}, 45)
 
 
 @in_namespace
 async def test_an_unknown_source_is_still_checked(tmp_path: Path) -> None:
     """When a source is unknown its addresses are frozen but still probed: they can fail and become ready again."""
     one, two = addresses(2)
-    async with world(tmp_path, nodes=2) as it:
-        it.write(health=TCP)
-        await it.backends.start([one, two])
-        async with it.running():
-            await it.until(all_are((one, two), READY))
-            await it.remotes["eu"].stop()
-            await it.backends.stop([two])
-            await it.until({one: READY, two: FAILED})
-        async with it.running():  # after a restart the hub knows the addresses only from the slices
-            await it.backends.start([two])
-            await it.until(all_are((one, two), READY))
+    async with open_world(tmp_path, nodes=2) as world:
+        world.write(health=TCP)
+        await world.backends.start([one, two])
+        async with world.running():
+            await world.until(all_are((one, two), READY))
+            await world.remotes["eu"].stop()
+            await world.backends.stop([two])
+            await world.until({one: READY, two: FAILED})
+        async with world.running():  # after a restart the hub knows the addresses only from the slices
+            await world.backends.start([two])
+            await world.until(all_are((one, two), READY))
 
 
 @in_namespace
 async def test_one_probe_serves_all_targets_with_the_same_check(tmp_path: Path) -> None:
     """Two Services with equal checks share the probes and the verdicts."""
     (one,) = addresses(1)
-    async with world(tmp_path, nodes=1) as it:
-        it.write(health=TCP)
+    async with open_world(tmp_path, nodes=1) as world:
+        world.write(health=TCP)
         text = json.loads((tmp_path / "clusters.yaml").read_text())
         text["services"].append({**text["services"][0], "name": "other"})
         (tmp_path / "clusters.yaml").write_text(json.dumps(text))
-        it.hub_cluster.put(make_service("default", "other"))
-        await it.backends.start([one])
-        async with it.running() as hub:
-            await it.sees(lambda: len(it.hub_cluster.slices.list()) == 2 and it.published() == {one: READY})
+        world.hub_cluster.put(make_service("default", "other"))
+        await world.backends.start([one])
+        async with world.running() as hub:
+            await world.sees(lambda: len(world.hub_cluster.slices.list()) == 2 and world.published() == {one: READY})
             ((check, verdicts),) = hub.board.verdicts().items()
             assert (check.mode, check.port, verdicts) == ("tcp", PORT, {one: True})
 
@@ -313,25 +313,25 @@ async def test_external_traffic_policy_local_recipe(tmp_path: Path) -> None:
     """Only nodes whose health port answers 200 are ready. A node without a local Pod answers 503 and is not."""
     one, two = addresses(2)
     health_port = 32456
-    async with world(tmp_path, nodes=2) as it:
-        it.write(health={**TCP, "mode": "http", "port": health_port, "path": "/healthz", "status": [200]})
-        await it.backends.start([one], b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", health_port)
+    async with open_world(tmp_path, nodes=2) as world:
+        world.write(health={**TCP, "mode": "http", "port": health_port, "path": "/healthz", "status": [200]})
+        await world.backends.start([one], b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", health_port)
         away = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
-        await it.backends.start([two], away, health_port)
-        async with it.running():
-            await it.until({one: READY, two: FAILED})
+        await world.backends.start([two], away, health_port)
+        async with world.running():
+            await world.until({one: READY, two: FAILED})
 
 
 @in_namespace
 async def test_once_checks_before_it_publishes(tmp_path: Path) -> None:
     """A single pass probes every address before it publishes."""
     one, two = addresses(2)
-    async with world(tmp_path, nodes=2) as it:
-        it.write(health=TCP)
-        await it.backends.start([one])
-        async with assemble(it.options) as hub, observing(hub):
+    async with open_world(tmp_path, nodes=2) as world:
+        world.write(health=TCP)
+        await world.backends.start([one])
+        async with assemble(world.options) as hub, observing(hub):
             await one_pass(hub)
-        assert it.published() == {one: READY, two: FAILED}
+        assert world.published() == {one: READY, two: FAILED}
 
 
 @in_namespace
@@ -344,17 +344,17 @@ async def test_denied_address_is_not_probed(tmp_path: Path) -> None:
         contacted.set()
         writer.close()
 
-    async with world(tmp_path, nodes=1) as it:
-        it.write(health=TCP, clusters={"allowedCIDRs": ["10.7.0.0/17"]})
-        await it.backends.start([one])
-        async with it.running():
-            await it.until({one: READY})
-        await it.remotes["eu"].stop()
-        (slice_,) = it.hub_cluster.slices.list()
+    async with open_world(tmp_path, nodes=1) as world:
+        world.write(health=TCP, clusters={"allowedCIDRs": ["10.7.0.0/17"]})
+        await world.backends.start([one])
+        async with world.running():
+            await world.until({one: READY})
+        await world.remotes["eu"].stop()
+        (slice_,) = world.hub_cluster.slices.list()
         slice_["endpoints"].append({**slice_["endpoints"][0], "addresses": [alien]})
-        it.hub_cluster.put(slice_)
-        async with await asyncio.start_server(seen, alien, PORT), it.running() as hub:
-            await it.sees(lambda: any(one in each for each in hub.board.verdicts().values()))
+        world.hub_cluster.put(slice_)
+        async with await asyncio.start_server(seen, alien, PORT), world.running() as hub:
+            await world.sees(lambda: any(one in each for each in hub.board.verdicts().values()))
             await asyncio.sleep(1.0)  # five probe intervals
             assert not any(alien in each for each in hub.board.verdicts().values())
         assert not contacted.is_set()

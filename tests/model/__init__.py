@@ -1,1 +1,1 @@
-"""The whole hub against a model of its own: hub, API servers and cloud in one event loop with virtual time."""
+"""The whole hub against a model: hub, API servers and cloud run in one event loop with virtual time."""

@@ -1,4 +1,4 @@
-"""A simulated cloud and the provider plugin that asks it; the registry names it ``model-cloud``."""
+"""A simulated cloud and its provider plugin, which the registry names ``model-cloud``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hub.plugin import (
     TransientProviderError,
     hookimpl,
 )
-from tests.model.loop import EVER
+from tests.model.loop import FOREVER
 
 Mode = Literal["ok", "fail", "partial", "empty", "hang", "defect"]
 POLL = 10.0
@@ -30,29 +30,29 @@ POLL = 10.0
 
 @dataclass(slots=True)
 class Cloud:
-    """What the cloud knows of one cluster's machines, and how it answers.
+    """One cluster's machines in the cloud, and the cloud's behaviour.
 
     Attributes:
-        addresses: by machine; None = the cloud says there is none.
-        mode: ``partial`` leaves every other machine out, ``empty`` all of them; ``defect`` raises what no provider may.
+        addresses: addresses by machine; None = the machine has no address.
+        mode: ``partial`` omits every other machine, ``empty`` all of them; ``defect`` raises an undocumented error.
     """
 
     addresses: dict[str, str | None] = field(default_factory=dict)
     mode: Mode = "ok"
 
-    def tells(self, name: str) -> bool:
-        """Whether an answer says something about this machine."""
+    def includes(self, name: str) -> bool:
+        """Whether answers include this machine."""
         return self.mode == "ok" or (self.mode == "partial" and int(name[1:]) % 2 == 0)
 
 
-def six(address: str) -> str:
-    """The IPv6 address of the machine that has this IPv4 address: 10.1.0.2 -> fd10::1:0:2."""
+def ipv6_of(address: str) -> str:
+    """The IPv6 address of the machine with an IPv4 address: 10.1.0.2 -> fd10::1:0:2."""
     first, *rest = address.split(".")
     return f"fd{int(first) % 100:02}::{':'.join(rest)}"
 
 
 CLOUDS: dict[str, Cloud] = {}
-"""By cluster; whoever builds a world fills it."""
+"""Clouds by cluster, set by the world."""
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,12 +73,12 @@ class _Provider:
         if cloud.mode == "defect":
             raise ZeroDivisionError("a plugin with a bug")
         if cloud.mode == "hang":
-            await asyncio.sleep(EVER)
+            await asyncio.sleep(FOREVER)
         answer: dict[str, Resolution] = {}
         for node in nodes:
-            if cloud.tells(node.name):
+            if cloud.includes(node.name):
                 address = cloud.addresses.get(node.name)
-                answer[node.name] = Found((address, six(address))) if address else Absent("no such machine")
+                answer[node.name] = Found((address, ipv6_of(address))) if address else Absent("no such machine")
         return answer
 
 
@@ -89,5 +89,5 @@ async def _open(_context: ClusterContext, config: Config, _shared: object) -> As
 
 @hookimpl
 def hub_register_providers() -> Iterable[ProviderType]:
-    """The one type."""
+    """Declare the provider type."""
     return [NodeProviderType(name="model-cloud", open=_open, config=Config, poll_interval=POLL, reads=frozenset())]

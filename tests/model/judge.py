@@ -1,8 +1,8 @@
-"""Says what a hub may do, from what is true in the simulated world; shares no code with the hub.
+"""Decides which writes of a hub are allowed, from the true state of the simulated world. Shares no code with the hub.
 
-It is told of every change of an EndpointSlice while the hub cluster commits it, and looks at the world whenever that
-changes. What it does not know for certain it allows: a removal is wrong only if nobody can have told the hub, in time,
-that the endpoint is gone, and no policy of the registry asked for it.
+It is notified of every change of an EndpointSlice while the hub cluster commits it, and observes the world whenever the
+world changes. If it cannot be certain, it allows a write: a removal is wrong only if no information that the hub can
+have says that the endpoint is gone, and no policy in the registry allows it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hub_testkit import SimulatedCluster
 
-from tests.model.cloud import six
+from tests.model.cloud import ipv6_of
 
 if TYPE_CHECKING:
     from tests.model.world import World
 
 OURS: Final = "endpointslice-hub"
 LAG: Final = 150.0
-"""Seconds after which a hub has surely heard of what is true: a watch is silent for 80 s at most, a retry for 60 s."""
+"""Seconds after which a hub must know the true state: a watch is silent for up to 80 s, a retry takes up to 60 s."""
 GRACE: Final = 20.0
 UNREACHABLE_AFTER: Final = 60.0
 """``unreachable.after`` of every cluster."""
@@ -31,18 +31,18 @@ HOLD: Final = 300.0
 WINDOW: Final = 600.0
 SHARE: Final = 0.5
 EMPTY_SECONDS: Final = 20.0
-"""Three answers, and ten seconds between two of them."""
+"""Three answers, with ten seconds between them."""
 RELOAD: Final = 10.0
-"""Seconds after which a hub has surely read the registry's file, where it can be read."""
+"""Seconds after which a hub must have read the registry file, if it is readable."""
 MOVE: Final = 5.0
 LEASE: Final = 15.0
-"""Seconds after which another one may take a Lease that nobody renews."""
+"""Seconds after which another hub may take a Lease that is not renewed."""
 CALM: Final = 90.0
-"""Seconds after the last trouble in which every write has been tried again: backoff ends at 60 s."""
+"""Seconds after the last disturbance in which every write has been retried: backoff ends at 60 s."""
 STORM: Final = 12
-"""Writes of one slice while nothing happens: more than the nodes of a cluster, and every timer, may cause."""
+"""Writes of one slice in a quiet world: more than all nodes of a cluster and all timers may cause."""
 WRITER: Final[ContextVar[str]] = ContextVar("writer", default="")
-"""Whose request the hub cluster is answering."""
+"""The process whose request the hub cluster is answering."""
 GOOD: Final = (("ready", True), ("serving", True), ("terminating", False))
 LOCAL: Final = "local"
 
@@ -53,13 +53,13 @@ Pair = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Said:
-    """What may have been said of one address of one cluster.
+class Knowledge:
+    """What a hub may know about one address of one cluster.
 
     Attributes:
-        gone: since when the hub may know that it is not to be published; None = it cannot.
-        deleted: since when it may know that no node has it any more, ready or not.
-        there: since when, without a break, it must hear the contrary.
+        gone: since when the hub may know that it must not be published; None = it cannot know.
+        deleted: since when the hub may know that no node has it, ready or not.
+        there: since when the hub must know without interruption that a node has it.
     """
 
     gone: float | None = None
@@ -69,7 +69,7 @@ class Said:
 
 @dataclass(slots=True)
 class Shown:
-    """A slice as published: addresses with their conditions."""
+    """A published slice: its addresses with their conditions."""
 
     name: str
     group: Group
@@ -78,13 +78,13 @@ class Shown:
 
 @dataclass(slots=True)
 class Absence:
-    """A cluster that has given no answer for certain.
+    """A cluster that has given no certain answer since a time.
 
     Attributes:
-        since: when it began to.
-        cut: nothing but the connection may have been wrong with it meanwhile.
+        since: the time at which that began.
+        cut: whether only the connection may have failed.
         back: since when it answers again.
-        given_up: an ``unreachable`` policy may have taken effect.
+        given_up: whether an ``unreachable`` policy may have taken effect.
     """
 
     since: float
@@ -94,11 +94,11 @@ class Absence:
 
 
 class Judge:
-    """See the module.
+    """Judges all hubs of a world; see the module.
 
     Attributes:
-        violations: what was done and must not have been, in words.
-        writes: of slices, by hubs.
+        violations: descriptions of writes that were not allowed.
+        writes: the number of slices that hubs wrote.
     """
 
     def __init__(self, world: World) -> None:
@@ -108,7 +108,7 @@ class Judge:
         self.writes = 0
         self.history: list[str] = []
         self.slices: dict[str, Shown] = {}
-        self._said: dict[str, dict[str, Said]] = {}
+        self._said: dict[str, dict[str, Knowledge]] = {}
         self._candidates: dict[tuple[str, str], set[str]] = {}
         self._dropped: dict[Pair, float] = {}
         self._back: dict[Pair, float] = {}
@@ -125,19 +125,19 @@ class Judge:
         self._holder, self._held, self._renewed = "", 0.0, 0.0
         self._storm: dict[str, int] = {}
         self.written: dict[str, int] = {}
-        """Slice -> writes by hubs."""
+        """Slice -> number of writes by hubs."""
         self.tampered: set[tuple[str, str]] = set()
-        """(service, address) that the world put there, or took away, itself, and no hub has repaired since."""
+        """(service, address) pairs that the world itself added or removed, and that no hub has repaired since."""
 
     def attach(self, sim: SimulatedCluster) -> None:
-        """Be told of each change, at once."""
+        """Receive each change of a cluster while it is committed."""
         ears = {"endpointslices": self.change, "leases": self._lease, "services": self._foreign, "nodes": self._foreign}
         for resource, told in ears.items():
-            sim._store.tables[resource].watchers[_Ear(told, resource)] = None  # type: ignore[index]
+            sim._store.tables[resource].watchers[_ChangeListener(told, resource)] = None  # type: ignore[index]
 
     @contextlib.contextmanager
     def world(self) -> Iterator[None]:
-        """What happens within is the world's doing."""
+        """Attribute changes in the block to the world."""
         self._by_world = True
         try:
             yield
@@ -145,29 +145,29 @@ class Judge:
             self._by_world = False
 
     def verdict(self) -> None:
-        """Raise what was found wrong.
+        """Fail if there are violations.
 
         Raises:
-            AssertionError: with everything, and what led to it.
+            AssertionError: with all violations and the last writes.
         """
         assert not self.violations, "\n".join([*self.violations, "last writes:", *self.history[-25:]])
 
     def now(self) -> float:
-        """Virtual seconds."""
+        """Virtual time in seconds."""
         return self._world.loop.time()
 
-    def breathe(self) -> None:
-        """From here on nothing happens but time."""
+    def start_quiet_time(self) -> None:
+        """Forget the writes counted so far: from now on only time passes."""
         self._storm.clear()
 
     def approved(self, group: Group, addresses: Collection[str]) -> None:
-        """An operator lets these go, for an hour."""
+        """An operator approves the removal of these addresses, which counts for an hour."""
         self._approved.setdefault(group, []).append((self.now() + 3600.0, frozenset(addresses)))
 
-    # --- what is true -------------------------------------------------------------------------------
+    # the true state
 
     def observe(self) -> None:
-        """Take in what is true now. Called before and after the world changes."""
+        """Observe the true state. Called before and after the world changes."""
         world, now = self._world, self.now()
         for name in world.remotes:
             self._observe_cluster(name, now)
@@ -188,7 +188,7 @@ class Judge:
             elif pair in self._dropped and now - self._back.setdefault(pair, now) > RELOAD:
                 del self._dropped[pair]
         self._observe_policies(now)
-        for group in list(self._levels):  # nothing is judged, and nothing remembered, meanwhile
+        for group in list(self._levels):  # meanwhile nothing is judged and nothing remembered
             if group[:2] not in wanted or (group[1] != LOCAL and world.entries[group[1]].state != "active"):
                 del self._levels[group]
 
@@ -204,15 +204,15 @@ class Judge:
                 facts |= {("state", name, entry.state), ("unreachable", name, entry.unreachable)}
         for fact in facts:
             self._may[fact] = now
-        if not world.readable:  # whatever may have been in force stays
+        if not world.readable:  # policies that may have been in force stay in force
             self._may = {fact: now if now - at <= RELOAD else at for fact, at in self._may.items()}
 
     def _in_force(self, *fact: str) -> bool:
-        """Whether a hub may think that the registry says so."""
+        """Whether a hub may assume that the registry says so."""
         return self.now() - self._may.get(fact, -math.inf) <= RELOAD
 
     def _observe_absence(self, now: float) -> None:
-        """Which clusters a hub may have found unreachable for so long that their policy takes effect."""
+        """Find the clusters that may have been unreachable for so long that their policy takes effect."""
         world = self._world
         for name in world.remotes:
             how = world.down.get(name)
@@ -246,7 +246,7 @@ class Judge:
         return absence is not None and absence.given_up and self._in_force("unreachable", cluster, policy)
 
     def _observe_twice(self, now: float) -> None:
-        """An address is published twice for no longer than a move takes, where nothing keeps the hub from writing."""
+        """An address may be published twice only for the time of a move, unless the hub cannot write."""
         world, places = self._world, self._places()
         if world.broken or world.writer() is None or not world.readable:
             world.trouble()
@@ -258,11 +258,11 @@ class Judge:
                 self._wrong(f"leaves {key[1]} of {key[0]} published twice since {since:.1f}: {sorted(twice[key])}")
 
     def _settled(self, group: Group) -> bool:
-        """Whether the registry has wanted the group, and lets it be written, for a while."""
+        """Whether the registry has had the group for a while, and lets it be written."""
         return group[:2] not in self._dropped and (group[1] == LOCAL or self._world.entries[group[1]].state == "active")
 
     def _places(self) -> dict[tuple[str, str], list[Group]]:
-        """(service, address) -> where it is published."""
+        """(service, address) -> the groups that publish it."""
         places: dict[tuple[str, str], list[Group]] = {}
         for each in self.slices.values():
             for address in each.endpoints:
@@ -272,7 +272,7 @@ class Judge:
     def _observe_pods(self, now: float) -> None:
         said, pods = self._said.setdefault(LOCAL, {}), self._world.pods
         for address in pods:
-            said.setdefault(address, Said())
+            said.setdefault(address, Knowledge())
         for address, each in said.items():
             if address not in pods:
                 each.there = None
@@ -286,20 +286,20 @@ class Judge:
         cloud, said = self._world.clouds[name], self._said.setdefault(name, {})
         for machine, address in cloud.addresses.items():
             known = self._candidates.setdefault((name, machine), set())
-            if cloud.tells(machine):
+            if cloud.includes(machine):
                 for moved in known - _both(address) if address else ():
                     said[moved].gone = said[moved].gone if said[moved].gone is not None else now
                 known.clear()
-            if address and (cloud.tells(machine) or not known):
+            if address and (cloud.includes(machine) or not known):
                 known |= _both(address)
         every = {a for (cluster, _), known in self._candidates.items() if cluster == name for a in known}
         for address in every:
-            said.setdefault(address, Said())
+            said.setdefault(address, Knowledge())
         nodes = self._world.nodes(name)
         for address, each in said.items():
             self._observe_address(name, address, each, nodes, now)
 
-    def _observe_address(self, name: str, address: str, each: Said, nodes: dict[str, bool], now: float) -> None:
+    def _observe_address(self, name: str, address: str, each: Knowledge, nodes: dict[str, bool], now: float) -> None:
         world, cloud, entry = self._world, self._world.clouds[name], self._world.entries[name]
         reachable = name not in world.down
         having = [n for n in nodes if address in self._candidates.get((name, n), ())]
@@ -318,12 +318,12 @@ class Judge:
             each.there = None
 
     def truth(self, cluster: str, family: str) -> tuple[set[str], set[str]]:
-        """Addresses of a cluster that must be published once all is quiet, and those that may be."""
+        """The addresses of a cluster that must be published in a quiet world, and those that may be."""
         if cluster == LOCAL:
             pods = set(self._world.pods) if family == "IPv4" else set()
             return pods, pods
         nodes, machines = self._world.nodes(cluster), self._world.clouds[cluster].addresses
-        addresses = {n: a if family == "IPv4" else six(a) for n, a in machines.items() if a}
+        addresses = {n: a if family == "IPv4" else ipv6_of(a) for n, a in machines.items() if a}
         excluded = self._world.entries[cluster].excluded
         allowed = {n: a for n, a in addresses.items() if n in nodes and a not in excluded and _is_allowed(a)}
         must = {a for n, a in allowed.items() if nodes[n]}
@@ -331,10 +331,10 @@ class Judge:
         disrupted = unready * 2 > len(nodes)
         return must, must | set(allowed.values()) if disrupted else must
 
-    # --- what is done -------------------------------------------------------------------------------
+    # changes
 
     def change(self, change: Any) -> None:
-        """A slice has changed in the hub cluster."""
+        """Judge a change of a slice in the hub cluster."""
         before, after = change.before, change.after
         stored = after or before
         labels = stored.labels
@@ -372,27 +372,27 @@ class Judge:
         if self._storm[stored.name] > STORM:
             self._wrong(f"wrote {stored.name} {self._storm[stored.name]} times, and nothing happened meanwhile")
         self._write(before, after, labels)
-        self._rightly(stored.name)
+        self._check_writer(stored.name)
         self._world.written()
 
     def published(self, group: Group) -> set[str]:
-        """Addresses of a group."""
+        """The published addresses of a group."""
         return {address for each in self.slices.values() if each.group == group for address in each.endpoints}
 
     def _lease(self, change: Any) -> None:
-        """The Lease has changed."""
+        """Judge a change of the Lease."""
         holder = (change.after.decode()["spec"].get("holderIdentity") or "") if change.after is not None else ""
         if holder != self._holder:
             self._holder, self._held = holder, self.now()
         self._renewed = self.now()
 
     def _foreign(self, change: Any) -> None:
-        """Something has changed that no hub may write."""
+        """Judge a change of an object that no hub may write."""
         if not self._by_world:
             self._wrong(f"wrote {(change.after or change.before).key}")
 
-    def _rightly(self, name: str) -> None:
-        """Whoever writes holds the Lease, and may still think that it does."""
+    def _check_writer(self, name: str) -> None:
+        """The writer must hold the Lease, and its lease must not have ended."""
         process, now = self._world.processes.get(WRITER.get()), self.now()
         if process is None or process.hub is None:
             return
@@ -403,7 +403,7 @@ class Judge:
             self._wrong(f"wrote {name} as {process.name} while {self._holder or 'nobody'} holds the Lease")
 
     def _write(self, before: Any, after: Any, labels: dict[str, str]) -> None:
-        self._observe_absence(self.now())  # a policy may have taken effect since the last look
+        self._observe_absence(self.now())  # a policy may have taken effect since the last observation
         if before is not None and not _is_ours(before.labels):
             self._wrong(f"wrote {before.name}, which is not ours")
         if after is not None and not _is_ours(labels):
@@ -416,8 +416,8 @@ class Judge:
     def _publishes(self, before: Any, after: Any) -> None:
         shown = self.slices.get(after.key)
         if shown is None:
-            return  # said already
-        held = len(_endpoints(before.decode())) if before is not None else 0  # somebody else may have overfilled it
+            return  # reported already
+        held = len(_endpoints(before.decode())) if before is not None else 0  # the world may have made it too large
         if len(shown.endpoints) > max(3, held):
             self._wrong(f"{after.name} has {len(shown.endpoints)} endpoints")
         if before is None and not shown.endpoints:
@@ -441,7 +441,7 @@ class Judge:
                     self._wrong(f"{address} is published twice, with unequal conditions")
 
     def _may_be_unready(self, service: str) -> bool:
-        """An address that moves has the conditions of the source it moves to."""
+        """Whether an address may not be ready because it moves to a source with other conditions."""
         clusters = [cluster for name, cluster in self._world.possible() if name == service]
         return any(each in self._absent and self._absent[each].given_up for each in clusters)
 
@@ -472,7 +472,7 @@ class Judge:
         return said is not None and said.gone is not None
 
     def _asked_for(self, group: Group) -> bool:
-        """Whether the registry may have asked for it that the group has nothing any more."""
+        """Whether the registry may have requested that the group be empty."""
         service, cluster, _ = group
         standby = self._in_force("state", cluster, "standby")
         others = [at for other, at in self._ready.items() if other[0] == service and other[1] != cluster]
@@ -480,7 +480,7 @@ class Judge:
         return standby or self._given_up(cluster, "remove") or switched
 
     def _moves(self, group: Group, gone: set[str]) -> None:
-        """What stays at another source has been there for as long as consumers need to see it."""
+        """An address that another source keeps publishing must have been there long enough for consumers to see it."""
         for address in sorted(gone):
             places = [(other, at) for (other, each), at in self._shown.items() if each == address]
             others = [at for other, at in places if other[0] == group[0] and other != group]
@@ -496,10 +496,10 @@ class Judge:
         if not said:
             return
         if any(self._published_elsewhere(group, address) for address in gone):
-            return  # moved to another cluster's claim
+            return  # the address moved to another cluster
         since = {address: each.gone or 0.0 for address, each in said.items()}
         if new and not self._too_early(group[1], gone | new):
-            return  # all of it may go, and goes in more than one write
+            return  # all of it may be removed, in several writes
         if not new:
             if early := self._too_early(group[1], said):
                 self._wrong(f"{group} became empty: of {early} nobody said often enough that the nodes are gone")
@@ -513,7 +513,7 @@ class Judge:
             self._wrong(f"{group} fell to {len(new)} of {peak} before {early} had been gone for {HOLD:g} s")
 
     def _too_early(self, cluster: str, addresses: Iterable[str]) -> list[str]:
-        """Those of which nobody has said for long enough that their nodes are gone."""
+        """The addresses whose removal no information has supported for long enough."""
         known = self._said[cluster]
         deleted = {each: known[each].deleted if each in known else None for each in addresses}
         return [each for each, at in deleted.items() if at is None or self.now() - at < EMPTY_SECONDS]
@@ -530,7 +530,7 @@ class Judge:
         )
 
     def _note_writer(self) -> None:
-        """The peak is remembered by the process that writes: another one starts from what is published."""
+        """The process that writes remembers the peak; another process starts from what is published."""
         writing = [name for name, each in self._world.processes.items() if each.hub is not None and each.hub.writing]
         if writing and self._writer not in writing:
             self._writer = writing[0]
@@ -539,7 +539,7 @@ class Judge:
     def _note_level(self, group: Group, level: int) -> None:
         now = self.now()
         levels = self._levels.setdefault(group, [])
-        if levels:  # the level before ended only now
+        if levels:  # the previous level ended only now
             levels[-1] = (now, levels[-1][1])
         levels.append((now, level))
         del levels[: max(0, len(levels) - 200)]
@@ -559,8 +559,8 @@ class Judge:
         self.violations.append(f"at {self.now():.2f}: a hub {what}")
 
 
-class _Ear:
-    """In the place of a watch, but called while a change is committed."""
+class _ChangeListener:
+    """Takes the place of a watcher, but is called while a change is committed."""
 
     def __init__(self, told: Callable[[Any], None], resource: str) -> None:
         self._told = told
@@ -570,16 +570,16 @@ class _Ear:
         self._told(change)
 
     def drop_if_lagging(self) -> None:
-        """It never does."""
+        """Does nothing: it never lags."""
 
     def push_line(self, line: bytes) -> None:
-        """Of no interest."""
+        """Does nothing."""
 
     def abort(self) -> None:
-        """Cannot be cut."""
+        """Does nothing: it has no connection."""
 
     def end(self, *, reset: bool = False) -> None:
-        """Cannot be ended."""
+        """Does nothing: it has no stream."""
 
 
 def _is_ours(labels: dict[str, str]) -> bool:
@@ -600,7 +600,7 @@ def _is_allowed(address: str) -> bool:
 
 
 def _both(address: str | None) -> set[str]:
-    return {address, six(address)} if address else set()
+    return {address, ipv6_of(address)} if address else set()
 
 
 def _endpoints(obj: dict[str, Any]) -> dict[str, tuple[Any, ...]]:

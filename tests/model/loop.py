@@ -1,8 +1,8 @@
-"""An event loop without a machine: time jumps to the next timer, connections are pairs of queues, threads run inline.
+"""An event loop with virtual time: time jumps to the next timer, connections are pairs of queues, threads run inline.
 
-Everything above it is real code: the hub's own HTTP client speaks to the simulated API servers' real HTTP server. TLS
-is left out, and so is whatever the kernel does. How long bytes are under way is drawn from the seed, so that the order
-of what happens at once differs from seed to seed and never within one.
+All code above is real: the hub's HTTP client talks to the HTTP server of the simulated API servers. TLS and the kernel
+are left out. The transit time of bytes is drawn from the seed, so that the order of simultaneous events differs between
+seeds, but not between runs with the same seed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from hub.kube.tls_stream import TlsStream
 
 DELAY = 0.002
-"""Longest time, seconds, that bytes are under way."""
-EVER = 1e9
-"""Seconds. A future that nobody sets would be forgotten, with all that wait for it, when Python collects garbage."""
+"""The longest transit time of bytes, in seconds."""
+FOREVER = 1e9
+"""Seconds. A timer this late keeps a future that is never set, and its waiters, from being garbage collected."""
 PROCESS: ContextVar[str] = ContextVar("process", default="")
-"""Whose connections are opened: set in the task that a simulated process starts with, inherited by all its tasks."""
+"""The process that opens a connection: set in a simulated process's first task, inherited by all its tasks."""
 
 
 class _Null(selectors.BaseSelector):
-    """Waits for nothing: what it should wait for is jumped over."""
+    """A selector that never waits: the time jumps instead."""
 
     def __init__(self) -> None:
         self.slept = 0.0
@@ -61,57 +61,57 @@ class Pipe(asyncio.Transport):
         self._arrival = 0.0
 
     def get_protocol(self) -> Any:
-        """Who reads this side."""
+        """The protocol that reads this side."""
         return self._protocol
 
     def set_protocol(self, protocol: Any) -> None:
-        """Somebody else reads it."""
+        """Replace the protocol."""
         self._protocol = protocol
 
     def is_closing(self) -> bool:
-        """Whether this side is done."""
+        """Whether this side is closed."""
         return self._closing
 
     def is_reading(self) -> bool:
-        """Whether what arrives is handed on."""
+        """Whether data is passed to the protocol."""
         return not self._paused
 
     def pause_reading(self) -> None:
-        """Keep what arrives."""
+        """Keep arriving data."""
         self._paused = True
 
     def resume_reading(self) -> None:
-        """Hand on what has been kept."""
+        """Pass the kept data."""
         self._paused = False
         kept, self._waiting = self._waiting, []
         for item in kept:
             self._loop.call_soon(self._receive, item)
 
     def get_write_buffer_size(self) -> int:
-        """Nothing is ever kept on this side."""
+        """0: writes are never buffered."""
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is no buffer."""
+        """Does nothing: there is no buffer."""
 
     def can_write_eof(self) -> bool:
-        """As with TLS."""
+        """False, as with TLS."""
         return False
 
     def write(self, data: Any) -> None:
-        """Send bytes: they arrive in order, a moment later."""
+        """Send bytes, which arrive in order, a moment later."""
         if data and not self._closing:
             self._send(bytes(data))
 
     def close(self) -> None:
-        """End in good order, after what was sent."""
+        """Close the connection after the sent data."""
         if not self._closing:
             self._closing = True
             self._send(None)
             self._loop.call_soon(self._end, None)
 
     def abort(self) -> None:
-        """Reset: what is under way to the other side is lost with it."""
+        """Reset the connection; sent data that has not arrived is lost."""
         if self._lost:
             return
         self._closing = True
@@ -166,13 +166,13 @@ class _Listener:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """See the module.
+    """The event loop; see the module.
 
     Args:
-        seed: of everything random below and above.
+        seed: the seed of all random choices.
 
     Attributes:
-        dead: processes that were killed: their connections are cut, and they never open another.
+        dead: killed processes: their connections are cut, and they cannot open others.
     """
 
     def __init__(self, seed: int) -> None:
@@ -187,7 +187,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._clock_resolution = 1e-9
 
     def time(self) -> float:
-        """Virtual seconds since the start."""
+        """Virtual time since the start, in seconds."""
         return 1000.0 + self._null.slept
 
     def _make_self_pipe(self) -> None:
@@ -200,18 +200,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
-        """What is meant for a thread runs here and now."""
+        """Run a function that is meant for a thread, here and now."""
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - it is whoever waits who gets it
+        except Exception as error:  # noqa: BLE001 - the error is raised in the task that awaits the result
             future.set_exception(error)
         return future
 
     # --- the network --------------------------------------------------------------------------------
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        """Listen; port 0 is a free one."""
+        """Listen on a port; 0 = any free one."""
         if not port:
             self._ports += 1
             port = self._ports
@@ -219,7 +219,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return listener
 
     async def sock_connect(self, sock: Any, address: Any) -> None:
-        """Refused where nobody listens; a process that is dead waits for ever."""
+        """Connect; refused if nothing listens. A dead process waits for ever."""
         await asyncio.sleep(self.rng.random() * DELAY)
         await self._alive()
         if address[1] not in self.listeners:
@@ -227,7 +227,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._wanted[id(sock)] = address
 
     async def create_connection(self, protocol_factory: Any, *_: Any, sock: Any = None, **__: Any) -> Any:
-        """Make a connected socket one of our own."""
+        """Make a transport for a connected socket."""
         port = self._wanted.pop(id(sock))[1]
         sock.close()
         await self._alive()
@@ -246,34 +246,34 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def _alive(self) -> None:
         if PROCESS.get() in self.dead:
-            await asyncio.sleep(EVER)
+            await asyncio.sleep(FOREVER)
 
     def kill(self, process: str) -> None:
-        """Cut off a process at once, as kill -9 does: nothing it has not sent arrives, nothing it asked is heard."""
+        """Cut off a process at once, like SIGKILL: data that it has not sent never arrives, answers to it are lost."""
         self.dead.add(process)
         for pipe in [each for each in self.pipes if each.process == process]:
             pipe._closing = True
-            pipe._lost = True  # it hears no more
+            pipe._lost = True  # it receives nothing more
             self.pipes.pop(pipe, None)
             if pipe.peer is not None:
                 self.call_soon(pipe.peer._end, ConnectionResetError("reset by the peer"))
 
 
 class VirtualClock:
-    """The hub's clock, on the loop's time."""
+    """The hub's clock, in the loop's time."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
         self.jump = 0.0
 
     def now(self) -> float:
-        """Seconds that only move forward."""
+        """Monotonic time in seconds."""
         return self._loop.time()
 
     def wall(self) -> float:
-        """Unix time, by a clock that may be set."""
+        """Unix time by a clock that may be set."""
         return 1_767_225_600.0 + self._loop.time() + self.jump
 
     async def sleep(self, seconds: float) -> None:
-        """As asyncio.sleep."""
+        """Sleep, like asyncio.sleep."""
         await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""The whole hub, driven by chance, judged by a model of its own; see docs/reliability.md."""
+"""The whole hub under random faults, judged by a model; see docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.model.machine import HubMachine
 STEPS = int(os.environ.get("MODEL_STEPS", "1000"))
 """Set by ``make test-model``."""
 LENGTH = 80
-"""Steps of one history: long enough for three faults to meet and to be worth its end, short enough to be shrunk."""
+"""The steps of one history: enough for three faults to meet, and few enough to shrink."""
 PLAYED = 0.85
-"""Part of them that is played, on average: hypothesis ends a history that has used up its choices."""
+"""The part of the steps that is played on average: hypothesis ends a history that has used up its choices."""
 
 
 def test_hub_keeps_its_promises_under_faults() -> None:
-    """No write that is not allowed, and in the end what is true is published and left alone."""
+    """A hub makes no write that is not allowed, and in the end publishes exactly the true endpoints."""
     HubMachine.steps = 0
     run_state_machine_as_test(
         HubMachine,
@@ -33,5 +33,5 @@ def test_hub_keeps_its_promises_under_faults() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-    print(f"{HubMachine.steps:,} steps")  # noqa: T201 - the figure that is asked for
+    print(f"{HubMachine.steps:,} steps")  # noqa: T201 - the number of steps
     assert HubMachine.steps >= 0.9 * STEPS

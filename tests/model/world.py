@@ -1,4 +1,4 @@
-"""The simulated world that the machine acts on: a hub cluster, remote clusters, clouds, and hubs that run and die."""
+"""The simulated world of the machine: a hub cluster, remote clusters, clouds, and hubs that start and die."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import hub_provider_service_copy  # noqa: F401 - here, so that no history is the one that imports it
+import hub_provider_service_copy  # noqa: F401 - imported here, so that no history depends on the first import
 from hub_testkit import SimulatedCluster, make_node, make_service
 
 from hub.app.hub import Hub, Options, assemble
@@ -34,17 +34,17 @@ from tests.support.loops import SameLoop
 NAMES = ("a", "b", "c")
 LOCAL = "local"
 SERVICES: Mapping[str, tuple[str, ...]] = {"one": ("a", "b"), "two": ("b", "c"), "three": ("c",), "copy": (LOCAL,)}
-"""With the sources each may have; ``local`` is a copy of Service inner/pods of the hub cluster."""
+"""Services with their possible sources; ``local`` is a copy of Service inner/pods in the hub cluster."""
 FAMILIES: Mapping[str, tuple[str, ...]] = {"three": ("IPv4", "IPv6")}
-"""Of Services that have others than IPv4."""
+"""The families of Services that have others than IPv4."""
 GRACE = 20.0
-"""--removal-grace of the hubs here."""
+"""The hubs' --removal-grace."""
 SHARED = "10.50.0.{}"
-"""Addresses that every cluster may give to its machines: rightly only one of them has it."""
+"""Addresses that every cluster may give to its machines, although only one cluster rightly has them."""
 FAILOVER = {"strategy": "failover", "failover": {"after": "10s", "failbackAfter": "40s"}}
 STEP = 1000
-"""By so much resourceVersions grow with a change, as those of a busy cluster: one that is restored from a backup is
-far behind, and not soon where it was."""
+"""resourceVersions grow by this number per change, as in a busy cluster, so that a cluster restored from a backup stays
+behind for long."""
 PODS = {
     "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
     "kubernetes.io/service-name": "pods",
@@ -53,7 +53,7 @@ FOREIGN = {"endpointslice.kubernetes.io/managed-by": "somebody", "kubernetes.io/
 
 
 def _checked(content: bytes, path: Any) -> Loaded:
-    """What the process for the check does, in this one: a process has no place in virtual time."""
+    """Check a registry in this process; the hub's own child process for that has no place in virtual time."""
     return replace(load.loads(content, path), content=content)
 
 
@@ -78,7 +78,7 @@ class Process:
 
 @dataclass(slots=True)
 class Entry:
-    """What the registry says of one cluster beside its name."""
+    """A cluster's registry entry without its name."""
 
     present: bool = True
     state: str = "active"
@@ -87,16 +87,16 @@ class Entry:
 
     @property
     def frozen(self) -> bool:
-        """Nothing of it is touched."""
+        """Whether its slices must not be touched."""
         return self.present and self.state == "frozen"
 
 
 class World:
-    """Everything, from one seed; :meth:`close` when done.
+    """All simulated parts, from one seed. Call :meth:`close` at the end.
 
     Attributes:
-        judge: looks at each write in the hub cluster, at once.
-        processes: hubs that run.
+        judge: judges each write in the hub cluster at once.
+        processes: running hubs.
     """
 
     def __init__(self, seed: int) -> None:
@@ -113,18 +113,18 @@ class World:
         cloud.CLOUDS.clear()
         cloud.CLOUDS.update(self.clouds)
         self.down: dict[str, str] = {}
-        """Clusters that make no statement now -> how."""
+        """Clusters that give no certain answer now -> why."""
         self.entries = {name: Entry() for name in NAMES}
         self.sources = {name: list(each) for name, each in SERVICES.items()}
-        """What the registry says; a service that is not in it is not in the registry."""
+        """The registry's Services with their sources; other Services are not in the registry."""
         self.failover: set[str] = set()
         """Services with strategy failover."""
         self.pods: dict[str, bool] = {"10.60.0.1": True, "10.60.0.2": True}
         """Addresses of Service inner/pods -> ready."""
         self.troubled = 0.0
-        """When something last happened that may keep a hub from writing."""
+        """The last time at which something happened that may keep a hub from writing."""
         self.readable = True
-        """Whether the registry's file can be used."""
+        """Whether the registry file is usable."""
         self.processes: dict[str, Process] = {}
         self.started = 0
         self._marks: dict[str, list[int]] = {name: [] for name in NAMES}
@@ -144,7 +144,7 @@ class World:
         self._stack.enter_context(mock.patch.object(isolated, "loads", _checked))
 
     def _tell_writers(self) -> None:
-        """Let the judge know whose request it is that changes something."""
+        """Tell the judge which process sends each request to the hub cluster."""
         handle = self.hub._http.handle
 
         async def told(request: Any) -> Any:
@@ -166,12 +166,12 @@ class World:
         self.write_registry()
 
     def do(self, what: Any) -> Any:
-        """Run until a coroutine is done."""
+        """Run the loop until a coroutine is done."""
         asyncio.set_event_loop(self.loop)
         return self.loop.run_until_complete(what)
 
     def close(self) -> None:
-        """End everything."""
+        """Stop all parts."""
         for name in list(self.processes):
             self.crash(name)
         self.do(self._end())
@@ -183,7 +183,7 @@ class World:
     async def _end(self) -> None:
         for sim in (self.hub, *self.remotes.values()):
             await sim.stop()
-        while left := asyncio.all_tasks() - {asyncio.current_task()}:  # what is cancelled may start others to clean up
+        while left := asyncio.all_tasks() - {asyncio.current_task()}:  # cancelled tasks may start others to clean up
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
@@ -191,9 +191,9 @@ class World:
     # --- time and hubs ------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Let time go by; the judge looks every few seconds at what is true meanwhile."""
+        """Let time pass; the judge observes the world every few seconds."""
         left = seconds
-        self.judge.breathe()
+        self.judge.start_quiet_time()
         while left > 0:
             part = min(left, 5.0)
             self.judge.observe()
@@ -225,7 +225,7 @@ class World:
             await hub.run(process.stop)
 
     def crash(self, name: str) -> None:
-        """Kill it with -9: nothing that has not left it arrives any more."""
+        """Kill a hub (SIGKILL): data that has not left it never arrives."""
         self.trouble()
         self.loop.kill(name)
         process = self.processes.pop(name)
@@ -234,7 +234,7 @@ class World:
             self.do(process.task)
 
     def stop(self, name: str) -> None:
-        """SIGTERM; kill -9 where that is late."""
+        """Stop a hub (SIGTERM); kill it if that takes too long."""
         process = self.processes[name]
         process.stop.set()
         self.do(asyncio.wait({process.task}, timeout=5.0))
@@ -243,11 +243,11 @@ class World:
         self.crash(name)
 
     def crash_at(self, write: int) -> None:
-        """Kill whoever makes the n-th write of a slice from now, right when it is committed."""
+        """Kill the hub that makes the n-th write of a slice from now, when the write is committed."""
         self._crash = (write, "")
 
     def written(self) -> None:
-        """A hub has written a slice (the judge says so, while the write is being committed)."""
+        """Called by the judge while a hub's write of a slice is committed."""
         if self._crash is None:
             return
         count, _ = self._crash
@@ -258,25 +258,25 @@ class World:
                     self.loop.kill(name)
 
     def collect(self) -> None:
-        """Bury hubs that were killed, and start one where none is left; a hub that ended by itself is a defect."""
+        """Remove killed hubs, and start one if none is left. A hub that ended by itself is a defect."""
         for name, process in list(self.processes.items()):
             if name in self.loop.dead:
                 self.crash(name)
                 self.start()
             elif process.task.done():
-                self.crash(name)  # raises why
+                self.crash(name)  # raises the error that ended it
                 assert process.hub is None, f"{name} ended by itself"
-                self.start()  # it could not begin: neither the file nor the hub cluster was of use; it is tried again
+                self.start()  # it could not start, as neither the file nor the hub cluster was usable; try again
 
     # --- the hub cluster ----------------------------------------------------------------------------
 
     def set_wall_clock(self, seconds: float) -> None:
-        """So far from the truth, of the hub's machine and of the API servers'."""
+        """Set the difference to the true time, for the hub's machine and the API servers."""
         self.clock.jump = seconds
         self._ahead = max(self._ahead, seconds)
 
     def write_registry(self) -> None:
-        """What ``entries`` and ``sources`` say, as a file."""
+        """Write ``entries`` and ``sources`` as the registry file."""
         clusters = [
             {
                 "name": name,
@@ -310,7 +310,7 @@ class World:
         self.judge.observe()
 
     def break_registry(self) -> None:
-        """Somebody saves half a file."""
+        """Write half a registry file."""
         path = self.folder / "clusters.yaml"
         path.write_text(path.read_text()[:-7])
         self.readable = False
@@ -318,7 +318,7 @@ class World:
         self.judge.observe()
 
     def wanted(self) -> set[tuple[str, str]]:
-        """(service, cluster) pairs of the registry's file."""
+        """(service, cluster) pairs in the registry file."""
         return {
             (name, each)
             for name, sources in self.sources.items()
@@ -328,15 +328,15 @@ class World:
 
     @staticmethod
     def possible() -> list[tuple[str, str]]:
-        """All pairs that a registry may name."""
+        """All pairs that a registry may have."""
         return [(service, cluster) for service in SERVICES for cluster in SERVICES[service]]
 
     def put_service(self, name: str) -> None:
-        """Create one of the targets."""
+        """Create one of the target Services."""
         self.hub.put(make_service("edge", name, families=FAMILIES.get(name, ("IPv4",))))
 
     def put_pods(self) -> None:
-        """What Kubernetes' own controller says of Service inner/pods."""
+        """Write the slice of Service inner/pods, as Kubernetes' own controller does."""
         endpoints = [{"addresses": [each], "conditions": {"ready": ready}} for each, ready in self.pods.items()]
         with self.judge.world():
             self.hub.slices.put(
@@ -352,21 +352,21 @@ class World:
         self.judge.observe()
 
     def trouble(self) -> None:
-        """Something happens that may keep a hub from writing for a while."""
+        """Record that something happened that may keep a hub from writing for a while."""
         self.troubled = self.loop.time()
 
     @property
     def broken(self) -> bool:
-        """A fault of the hub cluster is under way."""
+        """Whether the hub cluster has a fault."""
         return bool(self.hub._faults._faults)
 
     def writer(self) -> Process | None:
-        """A hub that thinks that it is the one that writes."""
+        """A hub that believes it is the leader; None if there is none."""
         running = (each for each in self.processes.values() if each.name not in self.loop.dead)
         return next((each for each in running if each.hub is not None and each.hub.writing), None)
 
     def approve(self) -> bool:
-        """An operator approves whatever the hub withholds; whether there was anything."""
+        """Approve all withheld removals; returns whether there were any."""
         process = self.writer()
         if process is None or process.hub is None:
             return False
@@ -389,7 +389,7 @@ class World:
         return bool(hashes)
 
     def foreign_slice(self, address: str) -> dict[str, Any]:
-        """Another controller's slice of Service ``one``."""
+        """A slice of Service ``one`` that another controller wrote."""
         return {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
@@ -400,7 +400,7 @@ class World:
         }
 
     def tamper(self, number: int, what: str) -> None:
-        """Somebody else changes one of the hub's slices."""
+        """Change one of the hub's slices, as someone else."""
         ours = sorted(self.judge.slices)
         if not ours:
             return
@@ -429,7 +429,7 @@ class World:
                 self.hub.slices.update(name, edit, namespace="edge")
 
     def steal_lease(self) -> None:
-        """Somebody else holds the Lease from now on, and does not renew it."""
+        """Let another holder take the Lease, which never renews it."""
 
         def steal(obj: dict[str, Any]) -> None:
             obj["spec"]["holderIdentity"] = "somebody"
@@ -439,7 +439,7 @@ class World:
             self.hub.leases.update(each["metadata"]["name"], steal, namespace="default")
 
     def cut_off_lease(self) -> None:
-        """The one that writes cannot reach its Lease, and nothing else is wrong, until it has lost it."""
+        """Keep the leader from its Lease, and from nothing else, until it has lost it."""
         process = self.writer()
         if process is None or process.hub is None:
             return
@@ -450,9 +450,9 @@ class World:
         elector._store = store
 
     def heal(self) -> None:
-        """Everything answers again, every Service is there, the file can be read; one hub is left at least."""
+        """End all faults, restore the Services and the file, and keep at least one hub running."""
         self._crash = None
-        # Not back: a node that became not Ready in the future has its grace from then on.
+        # The clock does not go back, since a node that became not Ready in the future has its grace from then on.
         self.clock.jump = self._ahead
         self.hub.heal()
         for name in list(self.down):
@@ -477,7 +477,7 @@ class World:
     # --- remote clusters ----------------------------------------------------------------------------
 
     def set_node(self, cluster: str, name: str, *, ready: bool = True) -> None:
-        """Create a node, or say whether it is ready."""
+        """Create a node, or change its readiness."""
         sim = self.remotes[cluster]
         known = {each["metadata"]["name"] for each in sim.nodes.list()}
         self._grow(cluster)
@@ -494,7 +494,7 @@ class World:
         self._moved(cluster)
 
     def report(self, cluster: str, name: str) -> None:
-        """Its kubelet says that all is as before."""
+        """Send a node's heartbeat."""
         self._grow(cluster)
         self.remotes[cluster].nodes.heartbeat(name)
 
@@ -503,7 +503,7 @@ class World:
             self.remotes[cluster]._store.version += STEP
 
     def _noticed(self, cluster: str) -> bool:
-        """Whether every hub knows that the cluster's past was taken back, if it was."""
+        """Whether every hub has noticed that the cluster was restored from a backup, if it was."""
         units = [each.hub.fleet.clusters.get(cluster) for each in self.processes.values() if each.hub is not None]
         known = [each._reflector.resource_version for each in units if each is not None and each._reflector is not None]
         return all(int(each or "0") <= self.remotes[cluster].version for each in known)
@@ -514,7 +514,7 @@ class World:
         self.judge.observe()
 
     def nodes(self, cluster: str) -> dict[str, bool]:
-        """Name -> ready, as the API server has it."""
+        """Name -> ready, on the API server."""
         found: dict[str, bool] = {}
         for each in self.remotes[cluster].nodes.list():
             status = next(c["status"] for c in each["status"]["conditions"] if c["type"] == "Ready")
@@ -522,7 +522,7 @@ class World:
         return found
 
     def turn_back(self, cluster: str) -> None:
-        """As when etcd is restored from a backup, which nobody does twice at a time."""
+        """Restore the cluster's etcd from a backup, unless hubs have not noticed an earlier restore."""
         marks = self._marks[cluster]
         if len(marks) > 1 and self._noticed(cluster):
             self.remotes[cluster].restore(marks[len(marks) // 2])
@@ -530,11 +530,11 @@ class World:
         self.judge.observe()
 
     def forgotten(self, cluster: str) -> None:
-        """Its past is: there is nothing to turn back to."""
+        """Record that the cluster lost its history, so that it has no backup to restore."""
         self._marks[cluster] = [self.remotes[cluster].version]
 
     def break_cluster(self, cluster: str, how: str) -> None:
-        """From now on it makes no statement."""
+        """Break a cluster: it gives no certain answer from now on."""
         self.heal_cluster(cluster)
         sim = self.remotes[cluster]
         self.down[cluster] = how
@@ -551,7 +551,7 @@ class World:
         self.judge.observe()
 
     def heal_cluster(self, cluster: str) -> None:
-        """It answers again."""
+        """Let a cluster answer again."""
         sim = self.remotes[cluster]
         self.do(sim.start())
         sim.heal()
@@ -560,7 +560,7 @@ class World:
 
 
 class _OutOfReach:
-    """A Lease that no request arrives at."""
+    """A Lease API that no request reaches."""
 
     def __getattr__(self, _: str) -> Callable[..., Awaitable[Any]]:
         async def refused(*_: object) -> Any:
@@ -577,7 +577,7 @@ def _source(cluster: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _seeded(rng: random.Random) -> Iterator[None]:
-    """Everything random in the hub and in the API servers comes from the seed."""
+    """Derive all random numbers in the hub and in the API servers from the seed."""
     plain = random.Random
 
     class Seeded(plain):  # type: ignore[valid-type,misc]

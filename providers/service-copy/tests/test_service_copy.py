@@ -188,9 +188,9 @@ async def test_a_change_is_a_new_snapshot_and_a_failure_an_error() -> None:
     config = ServiceCopyConfig(namespace="edge", name="web")
     async with (
         LocalHub() as hub,
-        hub_provider_service_copy.open_provider(LocalCluster(hub, api=api), config, None) as it,
+        hub_provider_service_copy.open_provider(LocalCluster(hub, api=api), config, None) as provider,
     ):
-        stream = it.watch()
+        stream = provider.watch()
         assert by_name(await anext(stream)).keys() == {"10.0.0.1"}
         api.set_slices("edge", "web", slice_of("a", "10.0.0.1", "10.0.0.2"))
         assert by_name(await anext(stream)).keys() == {"10.0.0.1", "10.0.0.2"}

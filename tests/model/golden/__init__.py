@@ -1,8 +1,8 @@
-"""Golden histories of decisions: what one target was told, step by step, and what was decided.
+"""Golden histories of decisions: the inputs of decisions about one target, and their outcomes.
 
-``tests/data/golden.json.xz`` holds sequences of steps. A step has the inputs of one decision and its outcome. Nothing
-the code remembers between two decisions is part of the data, so the file stays valid when the code changes shape:
-only :mod:`tests.model.golden.replay` knows how to ask the code of today.
+``tests/data/golden.json.xz`` holds sequences of steps. A step has the inputs of one decision and its outcome. The data
+has nothing that the code remembers between decisions, so the file stays valid when the code is restructured: only
+:mod:`tests.model.golden.replay` depends on the code's structure.
 
     python -m tests.model.golden            replay, and print the differences
     python -m tests.model.golden update     replay, and store today's outcomes for the steps that differ

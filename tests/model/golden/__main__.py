@@ -23,7 +23,7 @@ def say(text: str) -> None:
 
 
 def compare(*, update: bool) -> int:
-    """Print each step whose outcome is not the stored one; store today's outcomes where asked to."""
+    """Print each step whose outcome differs from the stored one; with ``update``, store today's outcomes."""
     sequences = table.load()
     changed: Counter[str] = Counter()
     new: list[tuple[str, list[Step]]] = []

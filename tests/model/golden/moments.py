@@ -1,4 +1,4 @@
-"""The inputs and the outcome of one decision, as plain values that know nothing of the code that decides."""
+"""The inputs and the outcome of one decision, as plain values that do not depend on the code that decides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hub.registry.spec import NodePortRef, RegistryHeld, TargetSpec
 
 
 class HubMoment(msgspec.Struct, frozen=True):
-    """What stays the same for a whole sequence."""
+    """The parts of the inputs that stay the same in a sequence."""
 
     lease: str = "hub/one"
     grace: float = 60.0
@@ -22,7 +22,7 @@ class HubMoment(msgspec.Struct, frozen=True):
 
 
 class ClusterMoment(msgspec.Struct, frozen=True):
-    """A cluster's registry entry, as far as decisions read it."""
+    """The part of a cluster's registry entry that decisions depend on."""
 
     state: str = "active"
     allowed_ports: tuple[tuple[int, int], ...] = ()
@@ -30,14 +30,14 @@ class ClusterMoment(msgspec.Struct, frozen=True):
 
 
 class RegistryMoment(msgspec.Struct, frozen=True):
-    """The registry, as far as decisions about one target read it."""
+    """The part of the registry that decisions about one target depend on."""
 
     owner: str = "default"
     clusters: Mapping[str, ClusterMoment] = {}
     broken_clusters: Mapping[str, str] = {}
     frozen_names: frozenset[str] = frozenset()
     broken: str | None = None
-    """Why the target's own entry is broken; None where it is not."""
+    """Why the target's own entry is broken; None if it is not."""
     note: Finding | None = None
 
 
@@ -45,9 +45,9 @@ class SourceMoment(msgspec.Struct, frozen=True):
     """One source of the target.
 
     Attributes:
-        view: as the source offers it, without ``kept``.
+        view: the source's view, without ``kept``.
         kept: addresses in the view whose node is not Ready.
-        wake_at: Unix time.
+        wake_at: Unix time at which the view changes by itself.
         answers: number of the last complete answer.
         empty_results, max_removal: the provider type's own guard defaults.
         unreachable_for: seconds; None while the cluster can be reached.
@@ -71,20 +71,20 @@ class Moment(msgspec.Struct, frozen=True):
     """The inputs of one decision about one target.
 
     Attributes:
-        now: seconds that only move forward.
+        now: monotonic time in seconds.
         wall: Unix time.
-        observed: slices with the target's Service name and our owner, or a former one.
+        observed: slices of the target's Service with our owner label or a former one.
         refused: addresses that the API server refused.
-        foreign: names of slices that are not ours.
+        foreign: names of slices that the hub does not own.
         written: findings about earlier writes.
-        retry_in: seconds until a refusal ends.
-        verdicts: of health checks, by check and address.
+        retry_in: seconds until a refused write is retried.
+        verdicts: health verdicts, by check and address.
         probing: findings about the probes.
-        held: registry entry -> the withheld removal it is part of.
-        uids: of source clusters.
-        theirs: slices of the controller that is to be replaced; None where they are not known yet.
+        held: registry entry -> the withheld removal that it is part of.
+        uids: UIDs of the source clusters.
+        theirs: slices of the controller that the hub replaces; None if they are not known yet.
         deleted: UIDs of those slices that were deleted since the last decision.
-        notes: findings that others attached to the target.
+        notes: findings that other parts of the hub attached to the target.
     """
 
     hub: HubMoment
@@ -113,7 +113,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class HeldBack(msgspec.Struct, frozen=True):
-    """What the guard withholds of one source and family."""
+    """The endpoints of one source and family that the guard withholds."""
 
     cluster: str
     family: str
@@ -125,7 +125,7 @@ class HeldBack(msgspec.Struct, frozen=True):
 
 
 class Probed(msgspec.Struct, frozen=True):
-    """What is to be probed of one source and family; the addresses are sorted."""
+    """The addresses of one source and family to probe, sorted."""
 
     cluster: str
     family: str
@@ -134,13 +134,13 @@ class Probed(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What was decided.
+    """The outcome of one decision.
 
     Attributes:
-        status: why nothing is decided; "" where something is.
-        planned: creates, updates, deletes; None where there is nothing to decide.
-        again_after: seconds, to a microsecond.
-        asked_again: clusters that are asked for their list once more.
+        status: why there is no decision; "" if there is one.
+        planned: creates, updates, deletes; None if there is no decision.
+        again_after: seconds until the next decision, to a microsecond.
+        asked_again: clusters whose list is requested again.
     """
 
     status: str
@@ -155,7 +155,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One decision."""
+    """One decision: its inputs and its outcome."""
 
     moment: Moment
     outcome: Outcome

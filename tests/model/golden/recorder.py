@@ -1,4 +1,4 @@
-"""Records what the hubs of a simulated world decide (:mod:`tests.model.machine`)."""
+"""Records the decisions of the hubs in a simulated world (:mod:`tests.model.machine`)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tests.model.golden.replay import outcome_of
 from tests.model.machine import HubMachine
 
 PROBING = ("ProberSuspected", "ProbeCertificates")
-"""Findings of :meth:`hub.observe.health.board.Board.findings`."""
+"""The findings that :meth:`hub.observe.health.board.Board.findings` returns."""
 
 
 class Recorder:
-    """Notes the inputs and the outcome of each decision, by process and target."""
+    """Records the inputs and the outcome of each decision, by process and target."""
 
     def __init__(self) -> None:
         self.sequences: list[list[Step]] = []
         self._current: dict[tuple[int, TargetKey], list[Step]] = {}
         self._hubs: list[Reconciler] = []
-        """Those that were seen, so that their ids stay theirs."""
+        """All reconcilers seen so far, kept so that their ids are not reused."""
         self._kept: dict[int, tuple[Mapping[str, Any], frozenset[str]]] = {}
-        """Id of a view's endpoints -> them, and the addresses whose node is not Ready."""
+        """Id of a view's endpoints -> the endpoints, and the addresses whose node is not Ready."""
         self._snapshot: TargetSnapshot | None = None
-        """Of the last decision."""
+        """The snapshot of the last decision."""
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
@@ -132,12 +132,12 @@ class Recorder:
             self.sequences.append(self._current[place])
         assert self._snapshot is not None
         probing = tuple(finding for finding in result.findings if finding.reason in PROBING)
-        outcome = outcome_of(result, (), result.watches)  # the prober's findings are in it already
+        outcome = outcome_of(result, (), result.watches)  # the decision already has the prober's findings
         self._current[place].append(Step(self._moment(self._snapshot, probing), outcome))
 
 
 def _plain(view: SourceView) -> SourceView:
-    """A view that the golden file can hold: mappings of the hub's own kinds become dicts."""
+    """A view that the golden file can hold: the hub's own mapping types become dicts."""
     endpoints: dict[str, dict[str, Endpoint]] = {family: dict(found) for family, found in view.endpoints.items()}
     return _with(view, endpoints=endpoints, hostnames=dict(view.hostnames), port_sets=dict(view.port_sets))
 
@@ -147,11 +147,11 @@ def _with(value: Any, **changes: Any) -> Any:
 
 
 def world_sequences(histories: int, length: int) -> list[list[Step]]:
-    """What the hubs of simulated worlds decide; the same in every run.
+    """The decisions of the hubs in simulated worlds; the same in every run.
 
     Args:
-        histories: how many worlds.
-        length: steps of each.
+        histories: number of worlds.
+        length: steps of each world.
     """
     recorder = Recorder()
     with recorder.recording():

@@ -1,4 +1,4 @@
-"""Asks the code of today for the decision that a moment calls for. The only part that knows how that code is shaped."""
+"""Replays moments with today's code. Only this module depends on that code's structure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.model.golden.moments import HeldBack, Moment, Outcome, Probed, Source
 
 
 class Replay:
-    """One target, from its first decision on.
+    """Replays one target, from its first decision on.
 
     Args:
-        deltas: tell each endpoint mapping from which one it was made, as the views of a running hub are.
+        deltas: tell each endpoint mapping from which one it was derived, like the views of a running hub.
     """
 
     def __init__(self, *, deltas: bool = True) -> None:
@@ -32,7 +32,7 @@ class Replay:
         self._state = TargetState()
         self._latest: dict[tuple[str, str], EndpointSet] = {}
         self._made: dict[tuple[int, ...], tuple[object, Any]] = {}
-        """Ids of what a value was made from -> that, and the value: the same parts give the same object."""
+        """Ids of the parts of a value -> the parts, and the value: equal parts give the same object."""
 
     def decide(self, moment: Moment) -> Outcome:
         """The outcome of the next decision."""
@@ -151,7 +151,7 @@ class Replay:
 
 
 def outcome_of(decision: Decision, probing: tuple[Finding, ...], watches: Sequence[Watch]) -> Outcome:
-    """A decision as plain values, with the prober's findings where the reconciler puts them."""
+    """A decision as plain values; the prober's findings are added where the reconciler adds them."""
     planned = decision.plan
     first = len(decision.desired.findings) if decision.desired is not None else 0
     return Outcome(

@@ -1,4 +1,4 @@
-"""Stores values by content: what repeats is stored once, so a long history of small changes is a small file."""
+"""Stores values by content: equal values are stored once, so a long history with small changes is a small file."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ STRUCTS: Mapping[str, type[msgspec.Struct]] = {
 NAMED_TUPLES: Mapping[str, Any] = {"TargetKey": TargetKey, "ObjectKey": ObjectKey}
 
 WHOLE = frozenset({"Step", "Moment", "Outcome", "SourceView", "Slice", "Service", "TargetSpec", "RegistryMoment"})
-"""Kinds of values that a running hub gets in one piece: two of them share nothing, even where they are equal."""
+"""Kinds of values that a running hub receives as a whole: two of them share no objects, even if they are equal."""
 
 
 class Writer:
     """Turns values into rows of a table; equal values get one row.
 
-    A row is a list: the kind of value, and its parts. A part is a scalar, or a list with the number of a row.
+    A row is a list with the kind of value and its parts. A part is a scalar, or a list with the number of a row.
     """
 
     def __init__(self) -> None:
         self.rows: list[list[Any]] = []
         self._numbers: dict[str, int] = {}
         self._known: dict[int, tuple[Any, list[int]]] = {}
-        """By id; the value is kept, so that its id stays its own."""
+        """Rows by the id of their value. The value is kept, so that its id is not reused."""
 
     def put(self, value: Any) -> Any:
-        """The part that stands for a value."""
+        """Store a value, and return the part that stands for it."""
         if value is None or isinstance(value, str | bool | int | float):
             return value
         if id(value) in self._known:
@@ -81,7 +81,7 @@ class Reader:
     """Turns rows back into values.
 
     Args:
-        shared: equal values are one object; otherwise only what is equal within one of ``WHOLE`` is.
+        shared: whether equal values become one object; otherwise only those within one value of ``WHOLE`` do.
     """
 
     def __init__(self, rows: list[list[Any]], *, shared: bool) -> None:
@@ -90,7 +90,7 @@ class Reader:
         self._made: dict[int, Any] = {}
 
     def get(self, part: Any) -> Any:
-        """The value that a part stands for."""
+        """The value for a part."""
         if not isinstance(part, list):
             return part
         (number,) = part
@@ -127,7 +127,7 @@ def load(*, shared: bool = True, path: Path = DATA) -> list[tuple[str, list[Step
 
     Args:
         shared: as for :class:`Reader`.
-        path: of the file.
+        path: the file.
     """
     content = json.loads(lzma.decompress(path.read_bytes()))
     reader = Reader(content["rows"], shared=shared)

@@ -1,8 +1,8 @@
-"""Random histories of one target, each from a seed: what can happen to it, more of it than any real target would see.
+"""Random histories of one target, each from a seed, with more changes than a real target sees.
 
-The world of :mod:`tests.model.machine` has a whole hub in it, and not every feature. Here the inputs of a decision are
-made directly, so all features meet: health checks and panic, adoption, named ports, frozen, broken and paused entries,
-approvals, refusals, renames. What a decision plans is what the next one observes, most of the time.
+The worlds of :mod:`tests.model.machine` have a whole hub, but not every feature. Here the inputs of a decision are made
+directly, so that all features meet: health checks and panic, adoption, named ports, frozen, broken and paused entries,
+approvals, refusals, renames. Usually the plan of a decision is what the next decision observes.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ STEPS: Final = 60
 
 
 class Machine:
-    """A node of a cluster, or a record of one without Nodes."""
+    """A node of a cluster, or a record of a cluster without Nodes."""
 
     def __init__(self, name: str, number: int, cluster: str) -> None:
         self.name = name
         self.address = f"10.{CLUSTERS.index(cluster)}.0.{number}" if number < 40 else f"10.9.0.{number}"
         self.state = "ready"
-        """``ready``, ``grace`` (not Ready, and in the view), ``out``, or ``unknown`` (without an address so far)."""
+        """``ready``, ``grace`` (not Ready, but in the view), ``out``, or ``unknown`` (no address yet)."""
         self.conditions = PUBLISHED
         self.zone: str | None = None
 
 
 class Cluster:
-    """What one source says, and how it is doing."""
+    """One source and its state."""
 
     def __init__(self, name: str, rng: random.Random) -> None:
         self.name = name
@@ -87,7 +87,7 @@ class Cluster:
         self.latest_kept: frozenset[str] = frozenset()
 
     def source(self, now: float, families: tuple[str, ...]) -> SourceMoment:
-        """As a decision reads it."""
+        """The inputs of a decision about it."""
         endpoints: dict[str, dict[str, Endpoint]] = {"IPv4": {}, "IPv6": {}}
         kept = set()
         if self.unknown is None:
@@ -131,7 +131,7 @@ class Walk:
     """One history.
 
     Args:
-        seed: everything follows from it.
+        seed: the seed of all random choices.
     """
 
     def __init__(self, seed: int) -> None:
@@ -162,7 +162,7 @@ class Walk:
         if self.target is not None and self.target.adopt:
             self._add_theirs()
 
-    # --- how it begins ----------------------------------------------------------------------------------
+    # the beginning
 
     def _target(self) -> TargetSpec:
         rng = self.rng
@@ -302,7 +302,7 @@ class Walk:
         return found
 
     def _write(self, outcome: Outcome) -> None:
-        """Carry out a plan, all of it or some."""
+        """Apply a plan, or part of it."""
         if outcome.planned is None:
             return
         creates, updates, deletes = outcome.planned
@@ -327,13 +327,13 @@ class Walk:
         self.wall += seconds
 
     def _repair(self) -> None:
-        """End what keeps a target from being decided, so that most steps decide something."""
+        """End conditions that prevent decisions, so that most steps have a decision."""
         self.broken = None
         self.service = self.service or self._service()
         self.service = replace(self.service, annotations={}, selector=False, deleting=False)
         self.target = self.target or self._target()
 
-    # --- what can happen ----------------------------------------------------------------------------------
+    # events
 
     def _happen(self) -> None:
         happening = self.rng.choices(
