@@ -164,7 +164,7 @@ def test_ranges_of_the_policy_are_the_hubs() -> None:
         return set(yaml.safe_load(block[1]))
 
     always = {str(network) for network, _ in addresses._DENIED_ALWAYS}
-    remote = {str(network) for network, _ in addresses._REMOTE}
+    remote = {str(network) for network, _ in addresses._DENIED_REMOTE}
     # Part of a larger range of the list, or refused by CEL's own parser before any range is asked.
     assert listed("deniedAlways") == always - {"169.254.169.254/32", "::ffff:0:0/96"}
     assert listed("deniedRemote") == remote - {"0.0.0.0/32", "255.255.255.255/32", "::/128"}
