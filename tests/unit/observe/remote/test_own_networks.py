@@ -73,7 +73,7 @@ async def test_all_objects_count_together() -> None:
         "2001:db8::7/128": API_SERVER,
         "fd00:10:96::/112": IN_A_SERVICE_CIDR,
     }
-    assert (learner.changes, learner.own.asked.is_set()) == (1, True)
+    assert (learner.changes, learner.own.answered.is_set()) == (1, True)
 
 
 async def test_an_api_server_that_was_replaced_is_forgotten() -> None:
@@ -91,7 +91,7 @@ async def test_missing_api_or_permission_counts_as_an_answer(answer: Answer, cap
     learner = Learner((answer, answer), (answer, answer))
     assert await learner.own.read_all()
     assert await learner.own.read_all()
-    assert (learner.known(), learner.changes, learner.own.asked.is_set(), len(caplog.records)) == ({}, 0, True, 2)
+    assert (learner.known(), learner.changes, learner.own.answered.is_set(), len(caplog.records)) == ({}, 0, True, 2)
 
 
 async def test_one_readable_list_is_used_without_the_other(caplog: pytest.LogCaptureFixture) -> None:
@@ -115,7 +115,7 @@ async def test_a_hub_of_some_namespaces_reads_in_no_other(
     learner = Learner((CIDRS, CIDRS), (slices("192.0.2.7"),) * 2, "", namespaces)
     assert await learner.own.read_all()
     assert await learner.own.read_all()
-    assert ("192.0.2.7/32" in learner.known(), len(learner.known()), learner.own.asked.is_set()) == (
+    assert ("192.0.2.7/32" in learner.known(), len(learner.known()), learner.own.answered.is_set()) == (
         asked,
         3 + asked,
         True,
@@ -149,9 +149,9 @@ async def test_asked_is_set_when_both_lists_are_answered() -> None:
     """``asked`` is set when both lists were answered; networks of the first answer apply before that."""
     learner = Learner((CIDRS, CIDRS), (ClusterUnreachable("gone"), slices("192.0.2.7")))
     assert await learner.own.read_all() is False
-    assert (len(learner.known()), learner.own.asked.is_set()) == (3, False)
+    assert (len(learner.known()), learner.own.answered.is_set()) == (3, False)
     assert await learner.own.read_all()
-    assert (len(learner.known()), learner.own.asked.is_set()) == (4, True)
+    assert (len(learner.known()), learner.own.answered.is_set()) == (4, True)
 
 
 async def test_invalid_service_cidr_is_a_failed_read() -> None:
