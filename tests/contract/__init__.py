@@ -1,1 +1,1 @@
-"""Behaviour a fake shares with the real thing: every test here runs against both."""
+"""Contract tests of API servers: every test runs against a real kube-apiserver and the simulator."""

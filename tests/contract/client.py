@@ -1,4 +1,4 @@
-"""A raw HTTP client for contract tests: no code of the hub's, no opinion about answers."""
+"""A plain HTTP client for contract tests. It uses no code of the hub and accepts every answer."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ JSON_PATCH = "application/json-patch+json"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a contract test knows of an API server.
+    """An API server under test.
 
     Attributes:
-        forget: makes every resourceVersion up to now too old.
+        forget: function that expires every resourceVersion up to now.
         powerless: token of a user without rights.
     """
 
@@ -46,7 +46,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer; ``body`` is decoded where it is JSON and text otherwise."""
+    """An answer; ``body`` is the decoded JSON, or text if it is no JSON."""
 
     status: int
     kind: str
@@ -73,7 +73,7 @@ class Stream:
         self._response = response
 
     async def next(self, seconds: float = 5.0) -> Json:
-        """The next event."""
+        """The next event of the watch."""
         async with asyncio.timeout(seconds):
             line = await self._response.content.readline()
         if not line:
@@ -82,7 +82,7 @@ class Stream:
         return event
 
     async def rest(self, seconds: float = 15.0) -> list[Json]:
-        """All events until the server ends the stream."""
+        """All events until the server ends the watch."""
         events = []
         async with asyncio.timeout(seconds):
             async for line in self._response.content:
@@ -90,12 +90,12 @@ class Stream:
         return events
 
     async def brief(self, count: int) -> list[tuple[str, str]]:
-        """The next events as (type, name)."""
+        """The next ``count`` events as (type, name)."""
         return [_brief(await self.next()) for _ in range(count)]
 
 
 class Client:
-    """Calls to one server as one user."""
+    """Sends requests to a server as one user."""
 
     def __init__(self, session: aiohttp.ClientSession, server: Server) -> None:
         self._session = session
@@ -111,7 +111,7 @@ class Client:
         token: str | None = "",
         **query: Any,
     ) -> Answer:
-        """One request; bytes are sent as they are, ``token=None`` is anonymous."""
+        """Send a request. Bytes are sent unchanged; ``token=None`` is anonymous."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content-Type": content_type, "Accept": "application/json"}
         if token is not None:
@@ -122,33 +122,33 @@ class Client:
             return Answer(response.status, response.content_type, dict(response.headers), decoded)
 
     async def get(self, path: str, **query: Any) -> Answer:
-        """GET."""
+        """Send a GET."""
         return await self.call("GET", path, **query)
 
     async def remembered(self, path: str, version: str) -> None:
-        """Wait until the server's memory is as new as a write's version: what is read from memory may be older."""
+        """Wait until the server's watch cache has reached a version, since answers from the cache may be older."""
         answer = await self.get(path, resourceVersion=version)
         assert answer.status == 200, answer.body
 
     async def post(self, path: str, body: Any, **query: Any) -> Answer:
-        """POST."""
+        """Send a POST."""
         return await self.call("POST", path, body, **query)
 
     async def put(self, path: str, body: Any, **query: Any) -> Answer:
-        """PUT."""
+        """Send a PUT."""
         return await self.call("PUT", path, body, **query)
 
     async def patch(self, path: str, body: Any, content_type: str = MERGE, **query: Any) -> Answer:
-        """PATCH."""
+        """Send a PATCH."""
         return await self.call("PATCH", path, body, content_type=content_type, **query)
 
     async def delete(self, path: str, body: Any = None, **query: Any) -> Answer:
-        """DELETE."""
+        """Send a DELETE."""
         return await self.call("DELETE", path, body, **query)
 
     @asynccontextmanager
     async def watch(self, path: str, **query: Any) -> AsyncIterator[Stream]:
-        """Open a watch; it ends with the block at the latest."""
+        """Open a watch, which is closed at the end of the block."""
         headers = {"Authorization": f"Bearer {self.server.token}", "Accept": "application/json"}
         params = _params({"watch": 1, "timeoutSeconds": 10} | query)
         async with self._session.get(path, headers=headers, params=params) as response:
@@ -157,17 +157,17 @@ class Client:
 
 @asynccontextmanager
 async def connected(server: Server) -> AsyncIterator[Client]:
-    """A client of a server."""
+    """Open a client of a server."""
     connector = aiohttp.TCPConnector(ssl=server.tls)
     timeout = aiohttp.ClientTimeout(total=30)
     async with aiohttp.ClientSession(server.url, connector=connector, timeout=timeout) as session:
         yield Client(session, server)
-    # TLS transports close in the loop's next rounds, not in ours.
+    # TLS transports close only in the next iterations of the loop.
     await asyncio.sleep(0.01)
 
 
 def config_map(name: str, labels: Mapping[str, str] | None = None, **data: str) -> Json:
-    """A ConfigMap: the kind with the fewest rules of its own."""
+    """A ConfigMap, as the kind with the least validation."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -177,7 +177,7 @@ def config_map(name: str, labels: Mapping[str, str] | None = None, **data: str) 
 
 
 def endpoint_slice(name: str, *addresses: str, **fields: Any) -> Json:
-    """An EndpointSlice with an endpoint per address."""
+    """An EndpointSlice with one endpoint per address."""
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -189,7 +189,7 @@ def endpoint_slice(name: str, *addresses: str, **fields: Any) -> Json:
 
 
 def node(name: str, address: str = "10.0.0.1", **labels: str) -> Json:
-    """A Node that is ready."""
+    """A Ready Node."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -203,7 +203,7 @@ def node(name: str, address: str = "10.0.0.1", **labels: str) -> Json:
 
 
 def status(code: int, reason: str, message: str, details: Json | None = None, **metadata: str) -> Json:
-    """The whole body of a refusal."""
+    """The body of a refusal."""
     body: Json = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -218,7 +218,7 @@ def status(code: int, reason: str, message: str, details: Json | None = None, **
 
 
 def brief(events: list[Json]) -> list[tuple[str, str]]:
-    """Events as (type, name), bookmarks without a name left out."""
+    """Events as (type, name), without the names of bookmarks."""
     return [_brief(event) for event in events if event["type"] != "BOOKMARK"]
 
 

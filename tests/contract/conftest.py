@@ -1,4 +1,4 @@
-"""The servers that must behave alike: a real kube-apiserver and the simulator."""
+"""The servers under test: a real kube-apiserver and the simulator."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SIDES = {"real": "real_server", "simulated": "simulated_server"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the real half of each test name ``hub_cluster``: the session's kit starts and repairs what tests name."""
+    """Add the fixture ``hub_cluster`` to tests on the real server, so that the session starts and repairs it."""
     for item in items:
         if (
             isinstance(item, pytest.Function)
             and "server" in item.fixturenames
-            and hasattr(item, "callspec")  # others, too, have a fixture of that name
+            and hasattr(item, "callspec")  # other tests have a fixture of that name too
             and item.callspec.params.get("server") == "real"
         ):
             item.fixturenames = [*item.fixturenames, "hub_cluster"]
@@ -30,14 +30,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(params=list(SIDES))
 def server(request: pytest.FixtureRequest) -> Client:
-    """A client of either server."""
+    """A client of one of the servers."""
     client: Client = request.getfixturevalue(SIDES[request.param])
     return client
 
 
 @pytest.fixture
 async def real_server(hub_cluster: ApiServer) -> AsyncIterator[Client]:
-    """A client of a real API server; "nobody" has no rights there."""
+    """A client of a real API server, on which "nobody" has no rights."""
 
     async def forget() -> None:
         await asyncio.to_thread(hub_cluster.forget_history)
@@ -50,7 +50,7 @@ async def real_server(hub_cluster: ApiServer) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def simulated_server() -> AsyncIterator[Client]:
-    """A client of a simulated one."""
+    """A client of a simulated API server."""
     async with SimulatedCluster() as sim:
 
         async def forget() -> None:

@@ -1,4 +1,4 @@
-"""What the hub relies on an API server to do, seen on a real kube-apiserver and imitated by the simulator."""
+"""The behaviour of an API server that the hub depends on, checked on a real kube-apiserver and on the simulator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KNOWN_FIELDS = '"metadata.name", "metadata.namespace"'
 
 
 async def test_a_missing_object_is_404_with_kind_and_name(server: Client) -> None:
-    """404 is a Status that names resource, group and name."""
+    """The Status of a 404 names resource, group and name."""
     answer = await server.get(f"{SLICES}/nope")
     assert (answer.status, answer.kind) == (404, "application/json")
     assert answer.body == status(
@@ -50,20 +50,20 @@ async def test_a_missing_object_is_404_with_kind_and_name(server: Client) -> Non
     "path", ["/api/v1/frobs", "/api/v1/namespaces/default/nodes", f"{MAPS}/x/status", "/api/v1/configmaps/x"]
 )
 async def test_an_unknown_resource_is_404_without_details(server: Client, path: str) -> None:
-    """A resource that is not served gives a Status with empty details."""
+    """The Status of a 404 for an unknown resource has empty details."""
     answer = await server.get(path)
     assert answer.body == status(404, "NotFound", "the server could not find the requested resource", {})
 
 
 async def test_an_unknown_group_is_404_in_plain_text(server: Client) -> None:
-    """Outside the API's groups 404 is no Status."""
+    """The 404 for an unknown API group is plain text, and no Status."""
     answer = await server.get("/apis/nope.example/v1/things")
     assert (answer.status, answer.kind, answer.body) == (404, "text/plain", "404 page not found\n")
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", f"{MAPS}/x"), ("PUT", MAPS), ("POST", "/api/v1/configmaps")])
 async def test_a_method_that_does_not_fit_is_405(server: Client, method: str, path: str) -> None:
-    """Only collections are posted to, only objects are put."""
+    """POST is allowed only on collections, PUT only on objects."""
     answer = await server.call(method, path, config_map("x"))
     assert answer.body == status(
         405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
@@ -71,7 +71,7 @@ async def test_a_method_that_does_not_fit_is_405(server: Client, method: str, pa
 
 
 async def test_an_unknown_token_is_401(server: Client) -> None:
-    """A token nobody knows is 401 everywhere, without details."""
+    """An unknown token is answered with 401 for every path, without details."""
     for path in (NODES, "/version"):
         answer = await server.call("GET", path, token="wrong")
         assert answer.body == status(401, "Unauthorized", "Unauthorized")
@@ -100,14 +100,14 @@ async def test_an_unknown_token_is_401(server: Client) -> None:
 async def test_a_missing_right_is_403_and_named(
     server: Client, method: str, path: str, subject: str, what: str
 ) -> None:
-    """403 says who may not do what where: an operator can write the RBAC rule from it."""
+    """The message of a 403 names user, verb, resource and namespace, which are the parts of an RBAC rule."""
     answer = await server.call(method, path, token=server.server.powerless)
     assert (answer.status, answer.body["reason"]) == (403, "Forbidden")
     assert answer.body["message"] == f'{subject} is forbidden: User "nobody" cannot {what}'
 
 
 async def test_anonymous_may_see_health_and_version_only(server: Client) -> None:
-    """Without a token the health endpoints and the version answer, all else is 403."""
+    """Without a token only the health endpoints and the version are readable; other paths answer 403."""
     ready = await server.call("GET", "/readyz", token=None)
     assert (ready.status, ready.kind, ready.body) == (200, "text/plain", "ok")
     version = await server.call("GET", "/version", token=None)
@@ -118,7 +118,7 @@ async def test_anonymous_may_see_health_and_version_only(server: Client) -> None
 
 
 async def test_list_items_carry_neither_kind_nor_version(server: Client) -> None:
-    """Only the list itself and single objects say what they are."""
+    """Lists and single objects have kind and apiVersion, items of lists do not."""
     await server.post(MAPS, config_map("a"))
     listed = (await server.get(MAPS, labelSelector="!kubernetes.io/none", fieldSelector="metadata.name=a")).body
     assert (listed["kind"], listed["apiVersion"]) == ("ConfigMapList", "v1")
@@ -128,7 +128,7 @@ async def test_list_items_carry_neither_kind_nor_version(server: Client) -> None
 
 
 async def test_listing_a_missing_namespace_is_empty(server: Client) -> None:
-    """A namespace need not exist to be listed."""
+    """Listing a namespace that does not exist gives an empty list."""
     answer = await server.get("/api/v1/namespaces/nope/configmaps")
     assert (answer.status, answer.body["items"]) == (200, [])
 
@@ -144,7 +144,7 @@ async def _five(server: Client) -> str:
 
 
 async def test_pages_show_the_state_of_the_first_page(server: Client) -> None:
-    """Limit and continue walk a consistent snapshot, whatever is written meanwhile."""
+    """Pages with limit and continue show one consistent snapshot, even if objects change meanwhile."""
     await _five(server)
     seen, page = [], await server.get("/api/v1/configmaps", limit=2)
     versions = {page.version}
@@ -163,7 +163,7 @@ async def test_pages_show_the_state_of_the_first_page(server: Client) -> None:
 
 
 async def test_a_page_counts_what_remains_unless_it_selects(server: Client) -> None:
-    """RemainingItemCount is there only without selectors; the last page has no continue."""
+    """A page has remainingItemCount unless the list uses selectors; the last page has no continue token."""
     await _five(server)
     total = len((await server.get(MAPS)).names)
     page = await server.get(MAPS, limit=2)
@@ -176,7 +176,7 @@ async def test_a_page_counts_what_remains_unless_it_selects(server: Client) -> N
 
 
 async def test_version_zero_ignores_the_limit(server: Client) -> None:
-    """resourceVersion=0 is served from memory, in one piece."""
+    """A list with resourceVersion=0 is served from the watch cache, and ignores the limit."""
     await server.remembered(MAPS, await _five(server))
     answer = await server.get(MAPS, limit=2, resourceVersion=0)
     assert len(answer.names) >= 6
@@ -184,7 +184,7 @@ async def test_version_zero_ignores_the_limit(server: Client) -> None:
 
 
 async def test_an_exact_version_shows_the_past(server: Client) -> None:
-    """Exact answers the state at that version; NotOlderThan and no match answer what memory has, which is newer."""
+    """Exact shows the state at that version; NotOlderThan, or no match, shows the newer state in the watch cache."""
     await server.post(MAPS, config_map("a"))
     past = (await server.get(MAPS)).version
     now = (await server.post(MAPS, config_map("b"))).version
@@ -197,7 +197,7 @@ async def test_an_exact_version_shows_the_past(server: Client) -> None:
 
 
 async def test_a_limit_makes_a_version_exact(server: Client) -> None:
-    """With limit and a version of its own a list is a page of the past, as client-go's first relist page is."""
+    """A list with a limit and a resourceVersion shows the state at that version, like client-go's first relist page."""
     await server.post(MAPS, config_map("a"))
     past = (await server.get(MAPS)).version
     await server.post(MAPS, config_map("b"))
@@ -205,8 +205,8 @@ async def test_a_limit_makes_a_version_exact(server: Client) -> None:
     assert ("b" in answer.names, answer.version) == (False, past)
 
 
-async def test_list_from_the_future_is_504_with_retry_after(server: Client) -> None:
-    """A version nobody has seen yet: etcd was restored from a backup, or the client talks to the wrong server."""
+async def test_a_list_at_a_future_version_is_504_with_retry_after(server: Client) -> None:
+    """A version that the server has not reached is answered with 504: etcd was restored, or it is the wrong server."""
     answer = await server.get(MAPS, resourceVersion=10**12)
     assert (answer.status, answer.headers["Retry-After"], answer.body["reason"]) == (504, "1", "Timeout")
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
@@ -253,13 +253,13 @@ async def test_list_from_the_future_is_504_with_retry_after(server: Client) -> N
     ],
 )
 async def test_bad_list_parameters_are_refused(server: Client, query: dict[str, str], code: int, message: str) -> None:
-    """Nonsense in a query is 400 or 422 with the reason in words."""
+    """Invalid query parameters are answered with 400 or 422 and the reason."""
     answer = await server.get(MAPS, **query)
     assert (answer.status, answer.body["message"]) == (code, message)
 
 
 async def test_continue_token_excludes_a_version(server: Client) -> None:
-    """Continue names its version itself; garbage for a token is 400."""
+    """A continue token has its own version, so another version is refused; an invalid token is answered with 400."""
     await _five(server)
     token = (await server.get(MAPS, limit=2)).body["metadata"]["continue"]
     answer = await server.get(MAPS, limit=2, resourceVersion=5, **{"continue": token})
@@ -288,7 +288,7 @@ async def test_continue_token_excludes_a_version(server: Client) -> None:
     ],
 )
 async def test_label_selectors(server: Client, selector: str, expected: str) -> None:
-    """Equality and set based selectors choose as documented; a missing label matches the negative ones."""
+    """Selectors choose by equality and by set; an object without the label matches negative selectors."""
     await _five(server)
     listed = await server.get(MAPS, labelSelector=selector)
     assert [name for name in listed.names if name[0] in "mz"] == expected.split()
@@ -303,23 +303,23 @@ async def test_label_selectors(server: Client, selector: str, expected: str) -> 
     ],
 )
 async def test_field_selectors_by_name_and_namespace(server: Client, selector: str, expected: list[str]) -> None:
-    """One object can be listed, and so watched, by its name."""
+    """Objects can be listed by their name and namespace."""
     await _five(server)
     assert (await server.get("/api/v1/configmaps", fieldSelector=selector)).names == expected
 
 
-# --- forgetting ----------------------------------------------------------------------------------
+# expired versions
 
 
-async def test_the_forgotten_past_is_410(server: Client) -> None:
-    """Exact lists are HTTP 410; a watch is HTTP 200 with a 410 as its only event; the present is unharmed."""
+async def test_an_expired_version_is_410(server: Client) -> None:
+    """An exact list at an expired version is a 410, a watch a 200 whose only event is a 410; other lists still work."""
     await _five(server)
     past = (await server.get(MAPS)).version
     token = (await server.get(MAPS, limit=2)).body["metadata"]["continue"]
     await server.put(f"{MAPS}/m0", config_map("m0", x="1"))
     await server.put(f"{MAPS}/m0", config_map("m0", x="2"))
     await server.server.forget()
-    now = (await server.get(MAPS)).version  # not that of the put: a real one writes for itself at any time
+    now = (await server.get(MAPS)).version  # not that of the put: a real server may write objects of its own
 
     listed = await server.get(MAPS, resourceVersion=past, resourceVersionMatch="Exact")
     assert (listed.status, listed.kind) == (410, "application/json")
@@ -349,8 +349,8 @@ async def test_the_forgotten_past_is_410(server: Client) -> None:
 # --- watches -------------------------------------------------------------------------------------
 
 
-async def test_a_watch_tells_every_later_event_once_and_in_order(server: Client) -> None:
-    """From a version on nothing is missed or told twice, be it past or yet to come."""
+async def test_a_watch_has_every_later_event_once_and_in_order(server: Client) -> None:
+    """A watch from a version has every later event once and in order, past and future ones."""
     start = (await server.post(MAPS, config_map("a"))).version
     versions = [(await server.post(MAPS, config_map("b"))).version]
     async with server.watch(MAPS, resourceVersion=start) as stream:
@@ -370,7 +370,7 @@ async def test_a_watch_tells_every_later_event_once_and_in_order(server: Client)
 
 
 async def test_a_deletion_carries_the_last_state_at_a_new_version(server: Client) -> None:
-    """A watcher can go on from a DELETED event's version."""
+    """A DELETED event has the version of the deletion, from which another watch can continue."""
     start = (await server.post(MAPS, config_map("a", x="1"))).version
     await server.delete(f"{MAPS}/a")
     async with server.watch(MAPS, resourceVersion=start) as stream:
@@ -381,7 +381,7 @@ async def test_a_deletion_carries_the_last_state_at_a_new_version(server: Client
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": 0}])
 async def test_watch_without_version_starts_with_existing_objects(server: Client, query: dict[str, int]) -> None:
-    """Without a version, and from 0, every object is ADDED first, by name."""
+    """A watch without a version, or from 0, starts with an ADDED event for every object, sorted by name."""
     for name in ("b", "a"):
         last = (await server.post(MAPS, config_map(name, {"t": "1"}))).version
     await server.remembered(MAPS, last)
@@ -392,7 +392,7 @@ async def test_watch_without_version_starts_with_existing_objects(server: Client
 
 
 async def test_a_selecting_watch_sees_objects_come_and_go(server: Client) -> None:
-    """Losing the label is DELETED, with the last state that had it; getting it is ADDED."""
+    """An object that loses the label is DELETED, with its last state that had the label; one that gets it is ADDED."""
     start = (await server.post(MAPS, config_map("a", {"t": "1"}, x="1"))).version
     await server.put(f"{MAPS}/a", config_map("a", {"t": "2"}, x="2"))
     await server.put(f"{MAPS}/a", config_map("a", {"t": "2"}, x="3"))
@@ -408,7 +408,7 @@ async def test_a_selecting_watch_sees_objects_come_and_go(server: Client) -> Non
 
 
 async def test_a_watch_of_a_namespace_sees_no_other(server: Client) -> None:
-    """The namespace in the path selects."""
+    """A watch of a namespace has events of that namespace only."""
     start = (await server.get(MAPS)).version
     await server.post("/api/v1/namespaces/kube-public/configmaps", config_map("there"))
     await server.post(MAPS, config_map("here"))
@@ -419,7 +419,7 @@ async def test_a_watch_of_a_namespace_sees_no_other(server: Client) -> None:
 
 
 async def test_a_watch_by_name_sees_one_object(server: Client) -> None:
-    """fieldSelector=metadata.name watches one object without a right to watch them all being needed."""
+    """A watch with fieldSelector=metadata.name has events of one object only."""
     start = (await server.get(MAPS)).version
     for name in ("a", "b"):
         await server.post(MAPS, config_map(name))
@@ -428,11 +428,11 @@ async def test_a_watch_by_name_sees_one_object(server: Client) -> None:
 
 
 async def test_requested_bookmarks_arrive_before_the_watch_ends(server: Client) -> None:
-    """In its last two seconds a watch is told how far it is, so that the next one can go on from there."""
+    """In its last two seconds a watch gets a bookmark, from which the next watch can continue."""
     start = (await server.post(MAPS, config_map("a"))).version
     query = {"fieldSelector": "metadata.name=a", "timeoutSeconds": 3, "allowWatchBookmarks": True}
     async with server.watch(MAPS, resourceVersion=start, **query) as stream:
-        unseen = (await server.post(MAPS, config_map("b"))).version  # a bookmark tells of later events only
+        unseen = (await server.post(MAPS, config_map("b"))).version  # a bookmark needs a later event
         events = await stream.rest()
     assert {event["type"] for event in events} == {"BOOKMARK"}
     mark = events[-1]["object"]
@@ -441,7 +441,7 @@ async def test_requested_bookmarks_arrive_before_the_watch_ends(server: Client) 
 
 
 async def test_watch_without_bookmarks_stays_silent(server: Client) -> None:
-    """The stream ends after timeoutSeconds, and is silent till then."""
+    """A watch without bookmarks sends nothing, and ends after timeoutSeconds."""
     start = (await server.post(MAPS, config_map("a"))).version
     async with server.watch(MAPS, resourceVersion=start, timeoutSeconds=3) as stream:
         assert await stream.rest() == []
@@ -453,7 +453,7 @@ async def test_watch_without_bookmarks_stays_silent(server: Client) -> None:
     ids=["nodes", "services", "slices", "leases", "namespaces", "events", "secrets", "configmaps"],
 )
 async def test_a_bookmark_is_an_empty_object_of_its_kind(server: Client, path: str) -> None:
-    """A decoder meets the kind's required fields in bookmarks too, null and empty."""
+    """A bookmark has the required fields of its kind, null or empty, which a decoder must accept."""
     query = {"sendInitialEvents": True, "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": True}
     async with server.watch(path, labelSelector="none=here", **query) as stream:
         mark = (await stream.next())["object"]
@@ -482,7 +482,7 @@ async def test_a_bookmark_is_an_empty_object_of_its_kind(server: Client, path: s
 
 
 async def test_a_streaming_list_ends_with_an_annotated_bookmark(server: Client) -> None:
-    """sendInitialEvents: the objects, then a bookmark that says so, then what happens."""
+    """With sendInitialEvents a watch has all objects, then an annotated bookmark, then changes."""
     await _five(server)
     query = {"sendInitialEvents": True, "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": True}
     async with server.watch(MAPS, labelSelector="ours", **query) as stream:
@@ -494,15 +494,15 @@ async def test_a_streaming_list_ends_with_an_annotated_bookmark(server: Client) 
         assert await stream.brief(1) == [("DELETED", "m1")]
 
 
-async def test_a_fresh_watch_with_bookmarks_marks_the_end_of_the_beginning_too(server: Client) -> None:
-    """Without sendInitialEvents the annotated bookmark comes as well, where there is no version."""
+async def test_a_watch_without_version_has_the_annotated_bookmark(server: Client) -> None:
+    """A watch without a version has the annotated bookmark even without sendInitialEvents."""
     await server.remembered(MAPS, (await server.post(MAPS, config_map("a", {"t": "1"}))).version)
     async with server.watch(MAPS, labelSelector="t", allowWatchBookmarks=True) as stream:
         assert await stream.brief(2) == [("ADDED", "a"), ("BOOKMARK", "")]
 
 
 async def test_declined_initial_events_are_not_sent(server: Client) -> None:
-    """sendInitialEvents=false begins with the future."""
+    """With sendInitialEvents=false a watch starts with the next change."""
     await server.post(MAPS, config_map("a", {"t": "1"}))
     query = {"sendInitialEvents": False, "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": True}
     async with server.watch(MAPS, labelSelector="t", **query) as stream:
@@ -528,14 +528,14 @@ async def test_declined_initial_events_are_not_sent(server: Client) -> None:
     ],
 )
 async def test_bad_watch_parameters_are_refused(server: Client, query: dict[str, str], code: int, message: str) -> None:
-    """They are answers of their own, not events."""
+    """Invalid watch parameters are error answers, not events."""
     answer = await server.get(MAPS, watch=1, **query)
     assert answer.status == code
     assert answer.body["message"].startswith(message)
 
 
-async def test_a_watch_from_the_future_is_silent(server: Client) -> None:
-    """HTTP 200 and nothing: the reason why silence and bookmarks have to be watched."""
+async def test_a_watch_from_a_future_version_is_silent(server: Client) -> None:
+    """A watch from a future version is a 200 without events, so the hub must monitor silence and bookmarks."""
     async with server.watch(MAPS, resourceVersion=10**12, timeoutSeconds=2) as stream:
         await server.post(MAPS, config_map("a"))
         assert (stream.status, await stream.rest()) == (200, [])
@@ -545,7 +545,7 @@ async def test_a_watch_from_the_future_is_silent(server: Client) -> None:
 
 
 async def test_created_object_has_server_fields(server: Client) -> None:
-    """201 with uid, version, time and namespace; empty maps and lists are gone."""
+    """A created object has uid, version, time and namespace; empty maps and lists are removed."""
     answer = await server.post(MAPS, config_map("a"))
     meta = answer.body["metadata"]
     meta.pop("managedFields", None)
@@ -556,7 +556,7 @@ async def test_created_object_has_server_fields(server: Client) -> None:
 
 
 async def test_versions_only_rise(server: Client) -> None:
-    """One counter for all kinds of a cluster."""
+    """All kinds of a cluster share one counter of versions."""
     versions = [
         int((await server.post(MAPS, config_map("a"))).version),
         int((await server.post(NODES, node("n1"))).version),
@@ -568,7 +568,7 @@ async def test_versions_only_rise(server: Client) -> None:
 
 
 async def test_a_taken_name_is_409_already_exists(server: Client) -> None:
-    """AlreadyExists shares its code with Conflict, not its reason."""
+    """The 409 for an existing name has the reason AlreadyExists, not Conflict."""
     await server.post(SLICES, endpoint_slice("a", "10.0.0.1"))
     answer = await server.post(SLICES, endpoint_slice("a", "10.0.0.1"))
     assert answer.body == status(
@@ -580,7 +580,7 @@ async def test_a_taken_name_is_409_already_exists(server: Client) -> None:
 
 
 async def test_a_generated_name_has_five_more_characters(server: Client) -> None:
-    """GenerateName is kept beside the name made from it."""
+    """The name is generateName and five characters; generateName is kept."""
     body = config_map("") | {"metadata": {"generateName": "gn-"}}
     names = [(await server.post(MAPS, body)).body["metadata"] for _ in range(2)]
     assert {meta["generateName"] for meta in names} == {"gn-"}
@@ -589,7 +589,7 @@ async def test_a_generated_name_has_five_more_characters(server: Client) -> None
 
 
 async def test_a_dry_run_answers_and_stores_nothing(server: Client) -> None:
-    """dryRun=All validates and shows, without a version; the cluster stays as it is."""
+    """With dryRun=All the object is validated and returned without a version, and nothing is stored."""
     before = (await server.post(SLICES, endpoint_slice("old", "10.0.0.1"))).body
     made = await server.post(SLICES, endpoint_slice("a", "10.0.0.1"), dryRun="All")
     assert (made.status, "resourceVersion" in made.body["metadata"]) == (201, False)
@@ -611,20 +611,20 @@ async def test_a_dry_run_answers_and_stores_nothing(server: Client) -> None:
 
 
 async def test_creating_with_a_version_is_refused(server: Client) -> None:
-    """A 500 that means a client's mistake; it has no reason."""
+    """Creating an object with a resourceVersion is a 500 without a reason, though it is the client's mistake."""
     body = config_map("a") | {"metadata": {"name": "a", "resourceVersion": "5"}}
     answer = await server.post(MAPS, body)
     assert answer.body == status(500, "", "resourceVersion should not be set on objects to be created")
 
 
 async def test_creating_in_a_missing_namespace_is_404_of_the_namespace(server: Client) -> None:
-    """What is missing is the namespace, and the answer says so."""
+    """The 404 names the namespace, not the object."""
     answer = await server.post("/api/v1/namespaces/nope/configmaps", config_map("a"))
     assert answer.body == status(404, "NotFound", 'namespaces "nope" not found', {"name": "nope", "kind": "namespaces"})
 
 
-async def test_creating_in_a_namespace_that_is_going_is_403_with_a_cause(server: Client) -> None:
-    """A Forbidden that no RBAC rule helps against is told apart by its cause."""
+async def test_creating_in_a_namespace_being_deleted_is_403_with_a_cause(server: Client) -> None:
+    """A 403 because the namespace is being deleted has a cause, which a 403 by RBAC does not have."""
     await server.post(NAMESPACES, {"metadata": {"name": "going"}})
     deleted = await server.delete(f"{NAMESPACES}/going")
     assert deleted.body["status"]["phase"] == "Terminating"
@@ -665,14 +665,14 @@ async def test_creating_in_a_namespace_that_is_going_is_403_with_a_cause(server:
     ],
 )
 async def test_body_of_another_kind_is_400(server: Client, body: object, message: str) -> None:
-    """BadRequest: the object was not understood, so it was not validated."""
+    """A body of another kind is a BadRequest, and is not validated."""
     answer = await server.post(MAPS, body)
     assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
     assert answer.body["message"].startswith(message)
 
 
 async def test_unsupported_content_type_is_415(server: Client) -> None:
-    """Text is not an object."""
+    """A body of type text/plain is refused."""
     answer = await server.call("POST", MAPS, config_map("a"), content_type="text/plain")
     assert (answer.status, answer.body["reason"]) == (415, "UnsupportedMediaType")
     patched = await server.patch(f"{MAPS}/a", {}, "application/foo")
@@ -683,7 +683,7 @@ async def test_unsupported_content_type_is_415(server: Client) -> None:
 
 
 async def test_a_stale_put_is_409_conflict(server: Client) -> None:
-    """Somebody wrote in between: the write is refused whole."""
+    """A PUT with a version that is no longer current is refused with a Conflict."""
     old = (await server.post(SLICES, endpoint_slice("a", "10.0.0.1"))).body
     await server.put(f"{SLICES}/a", old | endpoint_slice("a", "10.0.0.2"))
     answer = await server.put(f"{SLICES}/a", old)
@@ -696,14 +696,14 @@ async def test_a_stale_put_is_409_conflict(server: Client) -> None:
 
 
 async def test_a_put_without_a_version_overwrites(server: Client) -> None:
-    """Which is why the hub never sends one."""
+    """A PUT without a resourceVersion overwrites any version, so the hub always sends one."""
     await server.post(MAPS, config_map("a", x="1"))
     answer = await server.put(f"{MAPS}/a", config_map("a", x="2"))
     assert (answer.status, answer.body["data"]) == (200, {"x": "2"})
 
 
 async def test_an_identical_put_keeps_the_version(server: Client) -> None:
-    """No write, no event, 200."""
+    """A PUT that changes nothing is a 200 without a new version and without an event."""
     body = (await server.post(SLICES, endpoint_slice("a", "10.0.0.1"))).body
     answer = await server.put(f"{SLICES}/a", body)
     assert (answer.status, answer.body) == (200, body)
@@ -712,7 +712,7 @@ async def test_an_identical_put_keeps_the_version(server: Client) -> None:
 
 
 async def test_a_put_ends_the_tracking_of_managed_fields(server: Client) -> None:
-    """A list of one empty entry forgets them, and no later PUT or PATCH brings them back."""
+    """Sending a list with one empty entry clears managedFields, and no later PUT or PATCH restores them."""
     made = (await server.post(SLICES, endpoint_slice("a", "10.0.0.1"))).body
     made["metadata"]["managedFields"] = [{}]
     made["endpoints"][0]["addresses"] = ["10.0.0.2"]
@@ -724,7 +724,7 @@ async def test_a_put_ends_the_tracking_of_managed_fields(server: Client) -> None
 
 
 async def test_a_put_of_another_order_is_a_change(server: Client) -> None:
-    """Endpoints are a list, not a set: who does not sort writes for nothing."""
+    """Endpoints in another order count as a change, so the hub sorts them."""
     body = (await server.post(SLICES, endpoint_slice("a", "10.0.0.1", "10.0.0.2"))).body
     answer = await server.put(f"{SLICES}/a", body | {"endpoints": body["endpoints"][::-1]})
     assert int(answer.version) > int(body["metadata"]["resourceVersion"])
@@ -732,7 +732,7 @@ async def test_a_put_of_another_order_is_a_change(server: Client) -> None:
 
 
 async def test_server_owned_metadata_cannot_be_put(server: Client) -> None:
-    """Uid and creation time stay; another uid is a conflict, since it is about another object."""
+    """A PUT cannot change uid and creation time; another uid is a Conflict, because it means another object."""
     body = (await server.post(MAPS, config_map("a"))).body
     meta = {"name": "a", "creationTimestamp": "2001-01-01T00:00:00Z", "generation": 7}
     answer = await server.put(f"{MAPS}/a", config_map("a") | {"metadata": meta})
@@ -742,15 +742,15 @@ async def test_server_owned_metadata_cannot_be_put(server: Client) -> None:
     assert "Precondition failed: UID in precondition: other" in other.body["message"]
 
 
-async def test_a_put_of_nothing_there_is_404(server: Client) -> None:
-    """PUT does not create, whatever version it names."""
+async def test_a_put_of_a_missing_object_is_404(server: Client) -> None:
+    """A PUT never creates an object."""
     for meta in ({"name": "a"}, {"name": "a", "resourceVersion": "5"}):
         answer = await server.put(f"{MAPS}/a", config_map("a") | {"metadata": meta})
         assert answer.status == 404
 
 
 async def test_a_put_needs_the_name_of_its_path(server: Client) -> None:
-    """400 with another name or none."""
+    """A PUT whose object has no name, or another one than the path, is a 400."""
     await server.post(MAPS, config_map("a"))
     other = await server.put(f"{MAPS}/a", config_map("b"))
     assert other.body == status(400, "BadRequest", "the name of the object (b) does not match the name on the URL (a)")
@@ -763,7 +763,7 @@ async def test_a_put_needs_the_name_of_its_path(server: Client) -> None:
 
 
 async def test_generation_counts_content_and_labels(server: Client) -> None:
-    """Annotations do not count, for an EndpointSlice."""
+    """The generation of an EndpointSlice counts changes of content and labels, but not of annotations."""
     body = (await server.post(SLICES, endpoint_slice("a", "10.0.0.1"))).body
     seen = [body["metadata"]["generation"]]
     for patch in (
@@ -779,7 +779,7 @@ async def test_generation_counts_content_and_labels(server: Client) -> None:
 
 
 async def test_a_status_write_leaves_the_spec(server: Client) -> None:
-    """PUT of /status takes the status and ignores the spec; labels it takes too."""
+    """A PUT of /status changes the status and labels, and ignores the spec."""
     body = (await server.post(NODES, node("n1"))).body
     body["spec"]["unschedulable"] = True
     body["status"]["addresses"] = [{"type": "InternalIP", "address": "10.0.0.9"}]
@@ -791,7 +791,7 @@ async def test_a_status_write_leaves_the_spec(server: Client) -> None:
 
 
 async def test_a_spec_write_leaves_the_status(server: Client) -> None:
-    """PUT of the object ignores its status."""
+    """A PUT of the object ignores its status."""
     body = (await server.post(NODES, node("n1"))).body
     body["spec"]["unschedulable"] = True
     body["status"]["addresses"] = []
@@ -801,7 +801,7 @@ async def test_a_spec_write_leaves_the_status(server: Client) -> None:
 
 
 async def test_a_new_node_is_tainted_not_ready(server: Client) -> None:
-    """Admission adds the taint that a controller takes away once the Node is ready."""
+    """Admission adds a taint to a new Node, which a controller removes once the Node is Ready."""
     answer = (await server.post(NODES, node("n1"))).body
     assert answer["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     assert answer["status"]["conditions"] == [
@@ -810,7 +810,7 @@ async def test_a_new_node_is_tainted_not_ready(server: Client) -> None:
 
 
 async def test_conditions_are_patched_by_type(server: Client) -> None:
-    """A strategic merge patch changes the condition it names, adds a new one, leaves the others."""
+    """A strategic merge patch changes or adds the condition that it names, and keeps other conditions."""
     await server.post(NODES, node("n1"))
     patch = {"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "Disk", "status": "False"}]}}
     answer = await server.patch(f"{NODES}/n1/status", patch, STRATEGIC)
@@ -824,7 +824,7 @@ async def test_conditions_are_patched_by_type(server: Client) -> None:
 
 
 async def test_a_merge_patch_merges_and_null_removes(server: Client) -> None:
-    """RFC 7386; a patch that changes nothing keeps the version."""
+    """A merge patch follows RFC 7386; if it changes nothing, the version stays."""
     await server.post(MAPS, config_map("a", {"x": "1", "y": "1"}))
     answer = await server.patch(f"{MAPS}/a", {"metadata": {"labels": {"x": None, "z": "1"}}})
     assert answer.body["metadata"]["labels"] == {"y": "1", "z": "1"}
@@ -833,7 +833,7 @@ async def test_a_merge_patch_merges_and_null_removes(server: Client) -> None:
 
 
 async def test_a_json_patch_adds_replaces_and_removes(server: Client) -> None:
-    """RFC 6902, with escaped slashes."""
+    """A JSON patch follows RFC 6902, including escaped slashes."""
     await server.post(MAPS, config_map("a", {"example.com/x": "1", "y": "1"}))
     operations = [
         {"op": "replace", "path": "/metadata/labels/example.com~1x", "value": "2"},
@@ -845,14 +845,14 @@ async def test_a_json_patch_adds_replaces_and_removes(server: Client) -> None:
 
 
 async def test_a_patch_with_a_stale_version_is_409(server: Client) -> None:
-    """A patch may name the version it was made for."""
+    """A patch with a resourceVersion that is no longer current is a Conflict."""
     await server.post(MAPS, config_map("a"))
     answer = await server.patch(f"{MAPS}/a", {"metadata": {"resourceVersion": "1"}, "data": {"a": "b"}})
     assert answer.body["message"] == f'Operation cannot be fulfilled on configmaps "a": {STALE}'
 
 
 async def test_a_patch_is_validated(server: Client) -> None:
-    """What would be 422 as a PUT is 422 as a patch; what is not there is 404."""
+    """A patch with an invalid result is a 422, and a patch of a missing object is a 404."""
     await server.post(SLICES, endpoint_slice("a", "10.0.0.1"))
     answer = await server.patch(f"{SLICES}/a", {"endpoints": [{"addresses": ["127.0.0.1"]}]})
     assert (answer.status, answer.body["details"]["causes"][0]["field"]) == (422, "endpoints[0].addresses[0]")
@@ -863,7 +863,7 @@ async def test_a_patch_is_validated(server: Client) -> None:
 
 
 async def test_a_deletion_answers_with_a_status(server: Client) -> None:
-    """Success names what is gone; once more is 404."""
+    """The Status of a deletion names the object; deleting it again is a 404."""
     uid = (await server.post(SLICES, endpoint_slice("a"))).body["metadata"]["uid"]
     answer = await server.delete(f"{SLICES}/a")
     assert answer.body == {
@@ -877,13 +877,13 @@ async def test_a_deletion_answers_with_a_status(server: Client) -> None:
 
 
 async def test_deleting_a_service_answers_with_the_service(server: Client) -> None:
-    """Services are among the kinds whose deletion returns the object."""
+    """Deleting a Service returns the Service instead of a Status."""
     await server.post(SERVICES, {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}})
     assert (await server.delete(f"{SERVICES}/a")).body["kind"] == "Service"
 
 
 async def test_preconditions_guard_a_deletion(server: Client) -> None:
-    """A deletion may say which object, and which version of it, it is about."""
+    """A deletion with another uid or resourceVersion than the object's is a Conflict."""
     body = (await server.post(SLICES, endpoint_slice("a"))).body["metadata"]
     wrong = await server.delete(f"{SLICES}/a", {"preconditions": {"uid": "other"}})
     assert wrong.body == status(
@@ -904,7 +904,7 @@ async def test_preconditions_guard_a_deletion(server: Client) -> None:
 
 
 async def test_a_finalizer_holds_an_object(server: Client) -> None:
-    """DELETE marks it; taking the last finalizer away deletes it."""
+    """DELETE only marks an object that has finalizers; removing the last finalizer deletes it."""
     start = (await server.post(SLICES, endpoint_slice("a"))).version
     await server.patch(f"{SLICES}/a", {"metadata": {"finalizers": ["example.com/f"]}})
     answer = await server.delete(f"{SLICES}/a")
@@ -917,7 +917,7 @@ async def test_a_finalizer_holds_an_object(server: Client) -> None:
 
 
 async def test_a_collection_is_deleted_by_selector(server: Client) -> None:
-    """DELETE on a collection answers with what it deleted."""
+    """DELETE of a collection returns the deleted objects."""
     for name, label in (("a", "1"), ("b", "2")):
         await server.post(SLICES, endpoint_slice(name) | {"metadata": {"name": name, "labels": {"t": label}}})
     answer = await server.delete(SLICES, labelSelector="t=1")

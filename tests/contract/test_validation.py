@@ -1,6 +1,6 @@
-"""What an API server refuses of an EndpointSlice, and what it takes although nobody would want it.
+"""Validation of EndpointSlices: what an API server refuses, and what it accepts although it is harmful.
 
-The second half matters more: the hub itself must keep ClusterIPs, metadata addresses and impossible ports out.
+Because of the second part, the hub itself must reject ClusterIPs, metadata addresses and invalid ports.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ LIST = "endpoints[0].addresses"
 
 
 def with_endpoint(**fields: Any) -> Json:
-    """A slice whose only endpoint has further fields."""
+    """A slice with one endpoint that has these fields."""
     return endpoint_slice("s") | {"endpoints": [{"addresses": ["10.0.0.1"], **fields}]}
 
 
 def with_ports(*ports: Json) -> Json:
-    """A slice with ports."""
+    """A slice with these ports."""
     return endpoint_slice("s", ports=list(ports))
 
 
@@ -59,7 +59,7 @@ def with_ports(*ports: Json) -> Json:
 async def test_an_impossible_address_is_422(
     server: Client, family: str, address: str, causes: list[tuple[str, str]]
 ) -> None:
-    """The causes name the endpoint by its place in the list, so that the one at fault can be dropped."""
+    """The causes of the 422 have the endpoint's index, so that the hub can drop that endpoint."""
     answer = await server.post(SLICES, endpoint_slice("s", address, addressType=family), dryRun="All")
     assert (answer.status, answer.body["reason"]) == (422, "Invalid")
     found = answer.body["details"]["causes"]
@@ -70,7 +70,7 @@ async def test_an_impossible_address_is_422(
 
 
 async def test_a_422_is_a_status_with_the_causes_in_its_message(server: Client) -> None:
-    """The whole body for one cause; several are in brackets."""
+    """A 422 has the whole body of a Status; with several causes the message lists them in brackets."""
     answer = await server.post(SLICES, endpoint_slice("s", "10.0.0.1", "127.0.0.1"), dryRun="All")
     why = f'Invalid value: "127.0.0.1": {LOOPBACK}'
     assert answer.body == {
@@ -112,7 +112,7 @@ async def test_a_422_is_a_status_with_the_causes_in_its_message(server: Client) 
     ],
 )
 async def test_harmful_addresses_are_stored(server: Client, family: str, address: str) -> None:
-    """Broadcast, ClusterIPs, cloud metadata in disguise: stored as they are."""
+    """Broadcast addresses, ClusterIPs and embedded metadata addresses are stored unchanged."""
     answer = await server.post(SLICES, endpoint_slice("s", address, addressType=family), dryRun="All")
     assert (answer.status, answer.body["endpoints"][0]["addresses"]) == (201, [address])
 
@@ -217,8 +217,8 @@ async def test_harmful_addresses_are_stored(server: Client, family: str, address
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 40 else "",
 )
-async def test_a_slice_with_a_fault_is_422(server: Client, body: Json, kind: str, field: str, message: str) -> None:
-    """Each fault has its own cause, reason and field path."""
+async def test_an_invalid_slice_is_422(server: Client, body: Json, kind: str, field: str, message: str) -> None:
+    """Each invalid field has its own cause with reason and path."""
     answer = await server.post(SLICES, body, dryRun="All")
     assert answer.status == 422
     [cause] = answer.body["details"]["causes"]
@@ -239,14 +239,14 @@ async def test_a_slice_with_a_fault_is_422(server: Client, body: Json, kind: str
     ],
     ids=["1000", "twice", "name", "ports", "many-ports", "endpoint", "unknown-field"],
 )
-async def test_a_slice_without_a_fault_is_taken(server: Client, body: Json) -> None:
-    """No port is out of range, no address a duplicate, no unknown field fatal."""
+async def test_unusual_but_valid_slices_are_accepted(server: Client, body: Json) -> None:
+    """Any port number, duplicate addresses and unknown fields are accepted."""
     answer = await server.post(SLICES, body, dryRun="All")
     assert (answer.status, "bogus" in answer.body) == (201, False)
 
 
 async def test_defaults_and_nulls(server: Client) -> None:
-    """Empty lists come back as null, ports with a name and a protocol, endpoints with conditions; nulls are gone."""
+    """Empty lists are returned as null, ports with name and protocol, endpoints with conditions; nulls are removed."""
     empty = (await server.post(SLICES, endpoint_slice("empty", ports=[]))).body
     assert (empty["endpoints"], empty["ports"]) == (None, None)
     absent = (await server.post(SLICES, {"metadata": {"name": "absent"}, "addressType": "IPv4"})).body
@@ -258,7 +258,7 @@ async def test_defaults_and_nulls(server: Client) -> None:
 
 
 async def test_the_address_type_is_immutable(server: Client) -> None:
-    """Another family is another slice."""
+    """The address type of a slice cannot change."""
     body = (await server.post(SLICES, endpoint_slice("a"))).body
     answer = await server.put(f"{SLICES}/a", body | {"addressType": "IPv6"})
     assert answer.body["details"]["causes"] == [
@@ -270,7 +270,7 @@ async def test_the_address_type_is_immutable(server: Client) -> None:
     "body", [endpoint_slice("s", endpoints="x"), with_ports({"port": "x"}), with_endpoint(addresses=[1])]
 )
 async def test_a_wrong_type_is_400(server: Client, body: Json) -> None:
-    """It is no EndpointSlice at all."""
+    """A field of the wrong type is a 400."""
     answer = await server.post(SLICES, body)
     assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
     assert answer.body["message"].startswith(
@@ -282,7 +282,7 @@ async def test_a_wrong_type_is_400(server: Client, body: Json) -> None:
 
 
 async def test_a_lease_keeps_microseconds(server: Client) -> None:
-    """Times have exactly six digits after the point, durations are positive, no holder is allowed."""
+    """Times have exactly six decimals, durations must be positive, and the holder may be empty."""
     spec = {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
     lease = (await server.post(LEASES, {"metadata": {"name": "l"}, "spec": spec})).body
     assert lease["spec"] == spec
@@ -301,7 +301,7 @@ async def test_a_lease_keeps_microseconds(server: Client) -> None:
 
 
 async def test_an_event_needs_an_action_and_gets_the_old_fields(server: Client) -> None:
-    """events.k8s.io/v1: required fields, and what the older API left behind."""
+    """An events.k8s.io/v1 Event has required fields, and gets the fields of the older API."""
     event = {
         "metadata": {"name": "e"},
         "eventTime": "2026-01-01T00:00:00.000000Z",
@@ -328,7 +328,7 @@ async def test_an_event_needs_an_action_and_gets_the_old_fields(server: Client) 
 
 
 async def test_secret_string_data_is_encoded(server: Client) -> None:
-    """StringData is written, data is read; what is not base64 is 400."""
+    """StringData is encoded into data; data that is not base64 is a 400."""
     made = await server.post(SECRETS, {"metadata": {"name": "s"}, "stringData": {"k": "v"}})
     assert (made.body["data"], made.body["type"], "stringData" in made.body) == ({"k": "dg=="}, "Opaque", False)
     assert (await server.post(SECRETS, {"metadata": {"name": "t"}, "data": {"k": "!!"}})).status == 400
@@ -353,7 +353,7 @@ async def test_secret_string_data_is_encoded(server: Client) -> None:
 async def test_a_service_gets_families_and_addresses(
     server: Client, given: Json, families: list[str], policy: str, addresses: int
 ) -> None:
-    """On a dual-stack cluster with IPv4 first; a headless Service without a selector is dual-stack by itself."""
+    """A dual-stack cluster assigns IPv4 first; a headless Service without a selector is dual-stack by default."""
     body = {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}], **given}}
     spec = (await server.post(SERVICES, body)).body["spec"]
     assert (spec["ipFamilies"], spec["ipFamilyPolicy"]) == (families, policy)
@@ -364,7 +364,7 @@ async def test_a_service_gets_families_and_addresses(
 
 
 async def test_a_service_keeps_its_address(server: Client) -> None:
-    """An update that leaves the ClusterIP out does not lose it."""
+    """An update without the ClusterIP keeps it."""
     made = (await server.post(SERVICES, {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}})).body
     spec = {"ports": [{"port": 81, "targetPort": 80}]}
     answer = (await server.put(f"{SERVICES}/a", {"metadata": {"name": "a"}, "spec": spec})).body

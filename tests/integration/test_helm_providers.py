@@ -1,4 +1,4 @@
-"""Providers that the image lacks: the chart's init container installs them, and the hub's container finds them."""
+"""Providers that the image lacks: the chart's init container installs them, and the hub's container imports them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.support.api import Object
 from tests.support.helm import CHART, EXAMPLES, Helm, find
 from tests.unit.observe.providers.plugins import GOOD
 
-pytestmark = pytest.mark.apiserver  # not of an API server, but of helm, which is built where these are
+pytestmark = pytest.mark.apiserver  # tests of helm, which is built where the API servers are
 PROJECT = "acme-hub-provider"
 
 
 class Image:
-    """A virtual environment with what the image has: the hub, what it depends on, and pip.
+    """A virtual environment like the image's: the hub, its dependencies, and pip.
 
     Args:
-        folder: where the environment, the wheels and the volume of what is installed are.
+        folder: for the environment, the wheels and the volume of the installed packages.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,12 +42,12 @@ class Image:
         self._pod: Object = find(helm.template(example), "Deployment")["spec"]["template"]["spec"]
 
     def install(self) -> subprocess.CompletedProcess[str]:
-        """What the init container does."""
+        """Run the init container's command."""
         [container] = self._pod["initContainers"]
         return self._run([*container["command"], *container["args"]])
 
     def hub(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """What the hub's container does, with other arguments."""
+        """Run the hub's container with other arguments."""
         [container] = self._pod["containers"]
         return self._run([*container["command"], *arguments])
 
@@ -62,7 +62,7 @@ class Image:
 
 
 def wheel(folder: Path, project: str, files: Mapping[str, str], *requires: str, release: str = "1.2.0") -> None:
-    """Write a wheel; it is a zip file, and needs no build backend."""
+    """Write a wheel, which is a zip file, without a build backend."""
     name = project.replace("-", "_")
     info = f"{name}-{release}.dist-info"
     lines = [f"Name: {project}", f"Version: {release}", *(f"Requires-Dist: {each}" for each in requires)]
@@ -82,12 +82,12 @@ SOURCE = f"import acme_more\nNAME = 'acme'\n{GOOD}"
 
 
 def test_wheels_are_installed_in_the_volume(tmp_path: Path) -> None:
-    """A provider and what it needs come from the volume; no module of the image is replaced."""
+    """A provider and its dependencies come from the volume, and replace no module of the image."""
     image = Image(tmp_path)
     shadow = {"acme_more.py": "", "yaml.py": "raise SystemExit('not the one of the image')\n"}
     wheel(image.wheels, "acme-more", shadow, release="3.0")
     wheel(image.wheels, PROJECT, {"acme_hub_provider.py": SOURCE}, "acme-more>=3", "pydantic>=2", "endpointslice-hub")
-    for _ in range(2):  # a Pod's init containers may run again over the same volume
+    for _ in range(2):  # a Pod may run its init containers again on the same volume
         done = image.install()
         assert done.returncode == 0, done.stdout + done.stderr
     found = image.hub("providers")
@@ -111,7 +111,7 @@ def test_wheels_are_installed_in_the_volume(tmp_path: Path) -> None:
     ],
 )
 def test_wheels_that_do_not_fit_the_image_are_refused(tmp_path: Path, requires: str, said: str) -> None:
-    """Another version of what the image has, or what neither has: the Pod does not start, and its log says why."""
+    """A wheel that needs a missing package, or another version of one in the image, is refused with the reason."""
     image = Image(tmp_path)
     wheel(image.wheels, PROJECT, {"acme_hub_provider.py": SOURCE}, requires)
     wheel(image.wheels, "pydantic", {"pydantic.py": ""}, release="99.0")
@@ -122,7 +122,7 @@ def test_wheels_that_do_not_fit_the_image_are_refused(tmp_path: Path, requires: 
 
 
 def test_image_without_pip_names_the_next_step(tmp_path: Path) -> None:
-    """The next step is an image with the provider in it."""
+    """The error says to build an image that has the provider."""
     image = Image(tmp_path)
     [pip] = (tmp_path / "image").glob("lib/python*/site-packages/pip")
     pip.rename(pip.with_name("not-pip"))

@@ -1,4 +1,4 @@
-"""What the real helm renders of values that are odd, and still right; no API server is needed."""
+"""The chart rendered by the real helm with unusual values. No API server is needed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ WEB: Object = {"name": "web", "namespace": "edge", "sources": [{"cluster": "eu"}
 
 @pytest.fixture
 def helm(tmp_path: Path) -> Helm:
-    """The program, without a cluster."""
+    """Helm without a cluster."""
     return Helm(tmp_path)
 
 
 def registry(cluster: Object | None = None, service: Object | None = None, **more: object) -> Object:
-    """Values with a registry of one cluster and one Service, each with more keys."""
+    """Values with a registry of one cluster and one Service, each with additional keys."""
     return {"registry": {"data": {"clusters": [EU | (cluster or {})], "services": [WEB | (service or {})], **more}}}
 
 
 def probed(objects: list[Object]) -> list[str]:
-    """The CIDRs that any TCP port of may be reached."""
+    """The CIDRs that the NetworkPolicy allows on all TCP ports."""
     rules = find(objects, "NetworkPolicy")["spec"]["egress"]
     return [to["ipBlock"]["cidr"] for rule in rules for to in rule.get("to", ())]
 
@@ -45,12 +45,12 @@ def probed(objects: list[Object]) -> list[str]:
     ],
 )
 def test_probed_nodes_can_be_reached(helm: Helm, given: Object) -> None:
-    """By health checks, and by the probe of a cluster that is unreachable."""
+    """The NetworkPolicy allows health checks, and the probes of an unreachable cluster."""
     assert probed(helm.template(given)) == ["10.7.0.0/16"]
 
 
 def test_network_policy_omits_nodes_without_probes(helm: Helm) -> None:
-    """Nor is something called health a health check."""
+    """Without probes the NetworkPolicy has no node CIDRs, even if something else is called health."""
     assert probed(helm.template(registry(service={"name": "health"}))) == []
 
 
@@ -66,18 +66,18 @@ REF = {"secret": "token", "key": "token"}
     ],
 )
 def test_provider_secrets_are_found_anywhere_in_configuration(helm: Helm, given: Object) -> None:
-    """Anywhere in the configuration, of a cluster's provider and of a source's."""
+    """Secrets are found at any depth in the configuration of a cluster's or a source's provider."""
     with pytest.raises(HelmFailed, match=r"registry\.data names the Secrets token, and the hub may read none"):
         helm.template(given)
 
 
 def test_provider_key_is_not_taken_for_a_secret(helm: Helm) -> None:
-    """A Secret is named with one of its keys."""
+    """A value is a reference to a Secret only if it has a name and a key."""
     assert helm.template(registry({"provider": {"name": "acme", "config": {"secret": "text"}}}))
 
 
 def notes(helm: Helm, folder: Path, values: Object) -> str:
-    """NOTES.txt, which helm renders only for a cluster: so as a template of a copied chart."""
+    """The rendered NOTES.txt. Helm renders it only for a cluster, so it is copied to a template."""
     copy, given = folder / "chart", folder / "values.json"
     shutil.copytree(CHART, copy)
     text = (copy / "templates" / "NOTES.txt").read_text()
@@ -90,7 +90,7 @@ def notes(helm: Helm, folder: Path, values: Object) -> str:
 
 @pytest.mark.parametrize("wheels", [{}, {"volume": {"emptyDir": {}}, "install": ["acme"]}])
 def test_command_in_the_notes_is_the_hub_of_the_pod(helm: Helm, tmp_path: Path, wheels: Object) -> None:
-    """With the providers that were installed, and with what `hub run` is allowed."""
+    """The command in the notes has the Pod's installed providers and its ``hub run`` permissions."""
     given = {"providers": {"wheels": wheels}, "hub": {"allowExec": ["aws"], "allowApiHosts": ["api.example.com"]}}
     values = registry() | given
     [container] = find(helm.template(values), "Deployment")["spec"]["template"]["spec"]["containers"]
@@ -107,7 +107,7 @@ def test_command_in_the_notes_is_the_hub_of_the_pod(helm: Helm, tmp_path: Path, 
 
 @pytest.mark.parametrize("given", [{"fullnameOverride": "f" * 63}, {"nameOverride": "n" * 63}])
 def test_names_of_services_fit(helm: Helm, given: Object) -> None:
-    """63 characters, with what follows the release's name."""
+    """Names of Services have at most 63 characters, suffixes included."""
     objects = helm.template({**given, "page": {"expose": True}})
     names = [each["metadata"]["name"] for each in objects if each["kind"] == "Service"]
     assert [name.rpartition("-")[2] for name in names] == ["metrics", "page"]
@@ -129,7 +129,7 @@ NUMBERS: Object = {
 
 @pytest.mark.parametrize("more", [{}, {"registry": {"existingConfigMap": "", "key": "5"}}, {"rbac": {}}])
 def test_names_like_numbers_are_text(helm: Helm, tmp_path: Path, more: Object) -> None:
-    """What is called 123 is so by name, and not by number."""
+    """Names such as 123 are rendered as text."""
     values = tmp_path / "values.json"
     values.write_text(json.dumps(NUMBERS | more))
     text = helm.run("template", "10", str(CHART), "-n", "11", "--values", str(values))
@@ -146,7 +146,7 @@ TEXTS = {"name", "namespace", "key", "secretName", "serviceAccountName", "priori
 
 
 def leaves(node: object, *where: str) -> list[tuple[tuple[str, ...], object]]:
-    """(path, value) of everything that is neither a map nor a list."""
+    """(path, value) of everything except maps and lists."""
     if isinstance(node, dict):
         return [leaf for key, each in node.items() for leaf in leaves(each, *where, str(key))]
     if isinstance(node, list):
@@ -164,7 +164,7 @@ SECTIONS = {
 
 @pytest.mark.parametrize("name", SECTIONS)
 def test_a_section_that_is_null_is_named(helm: Helm, name: str) -> None:
-    """By the schema, where it is missing."""
+    """The schema's error names a section that is null."""
     section = SECTIONS[name]
     with pytest.raises(HelmFailed, match=rf"at '{f'/{section}' * bool(section)}': missing property '{name}'"):
         helm.template({section: {name: None}} if section else {name: None})
@@ -172,14 +172,14 @@ def test_a_section_that_is_null_is_named(helm: Helm, name: str) -> None:
 
 @pytest.mark.parametrize("path", ["admission.deniedCIDRs", "admission.previousOwners", "networkPolicy.probeCIDRs"])
 def test_a_list_that_is_null_is_empty(helm: Helm, path: str) -> None:
-    """As without the key."""
+    """A list that is null is treated as empty."""
     section, _, name = path.partition(".")
     assert helm.template({section: {name: None}}) == helm.template()
 
 
 @pytest.mark.parametrize("path", ["commonLabels", "podLabels"])
 def test_selected_labels_stay(helm: Helm, path: str) -> None:
-    """Other labels are added; these two are refused, with the value's name."""
+    """Additional labels are added; selector labels are refused with the value's name."""
     pods = find(helm.template({path: {"team": "edge"}}), "Deployment")["spec"]["template"]
     assert pods["metadata"]["labels"]["team"] == "edge"
     with pytest.raises(HelmFailed, match=f"at '/{path}/app.kubernetes.io~1instance': false schema"):
@@ -187,7 +187,7 @@ def test_selected_labels_stay(helm: Helm, path: str) -> None:
 
 
 def test_owner_of_long_names_ends_the_name_of_a_lease(helm: Helm) -> None:
-    """What the chart makes itself is what the registry takes."""
+    """The registry accepts the owner that the chart makes from long names."""
     command = cli.get_command(Context(cli), "run")
     assert command is not None
     [option] = [each for each in command.params if each.name == "owner"]

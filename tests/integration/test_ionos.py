@@ -1,4 +1,4 @@
-"""Two remote clusters whose nodes are IONOS servers, a fake IONOS API, and the hub between them."""
+"""The hub with two remote clusters whose nodes are IONOS servers, and a fake IONOS API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DC = "10000000-0000-4000-8000-000000000001"
 
 
 class Cloud:
-    """The world with its servers: one data center for both clusters, a token file for each."""
+    """The world and its servers: one data center for both clusters, and a token file for each."""
 
     def __init__(self, world: World, fake: FakeIonosThread) -> None:
         self.world = world
@@ -34,7 +34,7 @@ class Cloud:
         new.rename(self.world.folder / f"{cluster}.token")
 
     def provider(self, cluster: str) -> Object:
-        """A registry entry's provider."""
+        """A cluster's ``provider`` entry."""
         config = {
             "datacenters": [DC],
             "lan": 2,
@@ -45,7 +45,7 @@ class Cloud:
         return {"name": "ionos", "config": config}
 
     def add(self, cluster: str, name: str, *addresses: str) -> str:
-        """A server with these addresses on one NIC, and its Node without any address; the server's id."""
+        """Add a server with one NIC, and its Node without addresses; returns the server's id."""
         server = self.fake.do(lambda ionos: ionos.add_server(DC, f"vm-{name}", *addresses))
         api, body = self.world.remotes[cluster].api, node_of(name)
         api.post("/api/v1/nodes", {"metadata": body["metadata"], "spec": {"providerID": f"ionos://{server}"}})
@@ -53,12 +53,12 @@ class Cloud:
         return server
 
     def remove(self, cluster: str, name: str, server: str) -> None:
-        """The server and its Node are gone."""
+        """Remove a server and its Node."""
         self.fake.do(lambda ionos: ionos.remove_server(DC, server))
         self.world.remotes[cluster].api.delete(f"/api/v1/nodes/{name}")
 
     def lists(self) -> int:
-        """Times servers were listed so far."""
+        """The number of lists of servers requested so far."""
         return self.fake.do(lambda ionos: ionos.requests["datacenters/servers"])
 
 
@@ -75,12 +75,12 @@ def cloud(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 
 def running(cloud: Cloud) -> RunningHub:
-    """A hub that may contact the fake."""
+    """A hub that may contact the fake API."""
     return RunningHub(cloud.world, allow_api_hosts=frozenset({cloud.fake.host}))
 
 
 def test_a_rotated_server_takes_its_endpoint_along(cloud: Cloud) -> None:
-    """The new node's address goes in, the old one's leaves."""
+    """When a node is replaced, the new node's address is published and the old one's removed."""
     old = cloud.add("eu", "n1", "10.1.0.1")
     cloud.add("us", "m1", "10.2.0.1")
     with running(cloud):
@@ -92,7 +92,7 @@ def test_a_rotated_server_takes_its_endpoint_along(cloud: Cloud) -> None:
 
 
 def test_the_first_address_that_the_cluster_allows_is_published(cloud: Cloud) -> None:
-    """A NIC's public address comes first and is outside allowedCIDRs; its private address is published."""
+    """A NIC's public address is first but outside allowedCIDRs, so its private address is published."""
     cloud.add("eu", "n1", "185.9.9.9", "10.1.0.7")
     cloud.add("us", "m1", "10.2.0.1")
     with running(cloud):
@@ -100,7 +100,7 @@ def test_the_first_address_that_the_cluster_allows_is_published(cloud: Cloud) ->
 
 
 def test_an_outage_of_the_api_loses_nothing(cloud: Cloud) -> None:
-    """While the API fails in one way or another, no slice is written; afterwards the hub catches up."""
+    """While the API fails, no slice is written; afterwards the hub publishes the changes."""
     cloud.add("eu", "n1", "10.1.0.1")
     cloud.add("us", "m1", "10.2.0.1")
     with running(cloud):
@@ -119,7 +119,7 @@ def test_an_outage_of_the_api_loses_nothing(cloud: Cloud) -> None:
 
 
 def test_wrong_token_affects_only_its_cluster(cloud: Cloud) -> None:
-    """One cluster's token has expired: it keeps its endpoints, the other goes on; a renewed token needs no restart."""
+    """A cluster whose token has expired keeps its endpoints; others work, and a renewed token needs no restart."""
     cloud.add("eu", "n1", "10.1.0.1")
     cloud.add("us", "m1", "10.2.0.1")
     with running(cloud) as hub:

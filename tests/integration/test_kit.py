@@ -1,4 +1,4 @@
-"""Facts about the kit itself: the servers are real, and breaking them works."""
+"""Tests of the kit for real API servers: the servers are real, and tests can break them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SLICES = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices"
 
 
 def node(name: str, **labels: str) -> Object:
-    """A Node as the API wants it."""
+    """A Node as the API accepts it."""
     return {"metadata": {"name": name, "labels": labels}}
 
 
@@ -52,7 +52,7 @@ def endpoint_slice(name: str, *addresses: str, owner: Object | None = None) -> O
 
 
 def refusal(status: HTTPStatus) -> pytest.RaisesExc[ApiRefused]:
-    """Expect an answer with this status."""
+    """Expect a refusal with this status."""
     return pytest.RaisesExc(ApiRefused, check=lambda refused: refused.status == status)
 
 
@@ -63,14 +63,14 @@ def api_of(kubeconfig: Path) -> Object:
 
 
 class TestRealServer:
-    """It says what only a real API server says."""
+    """The server behaves as only a real API server does."""
 
     def test_version_is_stamped(self, hub_cluster: ApiServer) -> None:
         """The server reports the Kubernetes version it was built from."""
         assert hub_cluster.api.get("/version")["gitVersion"].startswith("v1.35.")
 
     def test_wrong_token_is_unauthorized(self, hub_cluster: ApiServer) -> None:
-        """A token nobody has gets 401."""
+        """An unknown token is answered with 401."""
         with refusal(HTTPStatus.UNAUTHORIZED):
             hub_cluster.api_with("wrong").get(NODES)
 
@@ -80,7 +80,7 @@ class TestRealServer:
             hub_cluster.api_as("nobody").get(NODES)
 
     def test_grant_allows_just_its_rule(self, hub_cluster: ApiServer) -> None:
-        """A granted rule works at once, its neighbours stay forbidden."""
+        """A granted rule applies at once, and allows nothing else."""
         hub_cluster.grant("hub", {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]})
         api = hub_cluster.api_as("hub")
         assert api.list(NODES) == []
@@ -102,7 +102,7 @@ class TestRealServer:
         assert caught.value.body["details"]["causes"][0]["field"] == "endpoints[1].addresses[0]"
 
     def test_forgotten_version_expires(self, hub_cluster: ApiServer) -> None:
-        """A watch from before the history etcd still has gets 410 inside an answer of 200."""
+        """A watch from a version that etcd has compacted is a 200 with a 410 event."""
         version = hub_cluster.api.post(NODES, node("n1"))["metadata"]["resourceVersion"]
         hub_cluster.api.post(NODES, node("n2"))
         hub_cluster.forget_history()
@@ -110,7 +110,7 @@ class TestRealServer:
         assert [(e["type"], e["object"]["code"]) for e in events] == [("ERROR", HTTPStatus.GONE)]
 
     def test_list_comes_in_pages(self, hub_cluster: ApiServer) -> None:
-        """``limit`` gives pages with a continue token, and the test client follows them."""
+        """A list with ``limit`` comes in pages, and the test client reads all of them."""
         for number in range(5):
             hub_cluster.api.post(NODES, node(f"n{number}"))
         page = hub_cluster.api.get(NODES, limit=2)
@@ -118,27 +118,27 @@ class TestRealServer:
         assert [n["metadata"]["name"] for n in hub_cluster.api.list(NODES, limit=2)] == [f"n{i}" for i in range(5)]
 
     def test_watch_sees_changes(self, hub_cluster: ApiServer) -> None:
-        """A watch delivers what happens after its resourceVersion."""
+        """A watch has the changes after its resourceVersion."""
         version = hub_cluster.api.get(NODES)["metadata"]["resourceVersion"]
         hub_cluster.api.post(NODES, node("n1"))
         events = hub_cluster.api.watch(NODES, timeout=1, resourceVersion=version)
         assert [(e["type"], e["object"]["metadata"]["name"]) for e in events] == [("ADDED", "n1")]
 
     def test_services_are_dual_stack(self, hub_cluster: ApiServer) -> None:
-        """A Service that asks for both families gets both."""
+        """A Service that requests both families gets both."""
         wanted = service("payments")
         wanted["spec"]["ipFamilyPolicy"] = "RequireDualStack"
         assert hub_cluster.api.post(SERVICES, wanted)["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
 
     def test_service_account_tokens_work(self, hub_cluster: ApiServer) -> None:
-        """TokenRequest issues a token the server accepts: RBAC forbids the account instead of not knowing it."""
+        """The server accepts a token from TokenRequest: RBAC refuses the account, but it is known."""
         token = hub_cluster.service_account_token("edge", "robot")
         with pytest.raises(ApiRefused, match="system:serviceaccount:edge:robot") as caught:
             hub_cluster.api_with(token).get(NODES)
         assert caught.value.status == HTTPStatus.FORBIDDEN
 
     def test_audit_counts_requests_by_user_verb_and_answer(self, hub_cluster: ApiServer) -> None:
-        """Requests since a mark are told by user, verb and answer."""
+        """Requests since a mark are counted by user, verb and status."""
         api = hub_cluster.api_as("nobody")
         mark = hub_cluster.audit_mark()
         with refusal(HTTPStatus.FORBIDDEN):
@@ -148,7 +148,7 @@ class TestRealServer:
 
 
 class TestKubeconfigs:
-    """The files it hands out are what kubectl would take."""
+    """Kubeconfigs are accepted by kubectl."""
 
     @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")
     def test_kubectl_accepts_a_token(self, hub_cluster: ApiServer, tmp_path: Path) -> None:
@@ -158,31 +158,31 @@ class TestKubeconfigs:
 
     @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")
     def test_kubectl_accepts_a_certificate(self, hub_cluster: ApiServer, tmp_path: Path) -> None:
-        """A client certificate names its user and groups."""
+        """A client certificate has its user and groups."""
         config = hub_cluster.certificate_kubeconfig(tmp_path / "config", "alice", ["system:masters"])
         answer = kubectl(config, "auth", "whoami", "-o", "json")
         assert json.loads(answer.stdout)["status"]["userInfo"]["username"] == "alice"
 
     @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")
     def test_expired_certificate_is_refused(self, hub_cluster: ApiServer, tmp_path: Path) -> None:
-        """A certificate of yesterday is no good today."""
+        """A certificate that expired yesterday is refused."""
         config = hub_cluster.certificate_kubeconfig(
             tmp_path / "config", "alice", ["system:masters"], timedelta(days=-1)
         )
         assert kubectl(config, "get", "nodes").returncode != 0
 
     def test_kubeconfig_is_private(self, hub_cluster: ApiServer, tmp_path: Path) -> None:
-        """A file with a token is for its owner alone, and holds the user's token."""
+        """A kubeconfig is readable only for its owner, and has the user's token."""
         config = hub_cluster.kubeconfig(tmp_path / "config", user="nobody")
         assert config.stat().st_mode & 0o077 == 0
         assert api_of(config) == {"token": hub_cluster.token("nobody")}
 
 
 class TestBreaking:
-    """Servers can be killed and frozen, and come back."""
+    """Servers can be killed, paused and restarted."""
 
     def test_killed_server_comes_back_with_its_data(self, hub_cluster: ApiServer) -> None:
-        """After kill -9 connections are refused; a restart has the same port and objects."""
+        """A killed server refuses connections; after a restart it has the same port and objects."""
         hub_cluster.api.post(NODES, node("n1"))
         port = hub_cluster.port
         hub_cluster.kill()
@@ -193,7 +193,7 @@ class TestBreaking:
         assert [n["metadata"]["name"] for n in hub_cluster.api.list(NODES)] == ["n1"]
 
     def test_paused_server_accepts_but_never_answers(self, hub_cluster: ApiServer) -> None:
-        """A frozen server accepts connections and never answers, until it is resumed."""
+        """A paused server accepts connections, but answers only after it is resumed."""
         impatient = Api(hub_cluster.url, _tls(hub_cluster), hub_cluster.token(), timeout=0.5)
         hub_cluster.pause()
         with impatient, pytest.raises(ApiRefused, match="timed out"):
@@ -202,17 +202,17 @@ class TestBreaking:
         assert hub_cluster.api.list(NODES) == []
 
     def test_paused_etcd_stops_writes(self, hub_cluster: ApiServer) -> None:
-        """With etcd frozen the API server is there and cannot write."""
+        """While etcd is paused, the API server runs but cannot write."""
         impatient = Api(hub_cluster.url, _tls(hub_cluster), hub_cluster.token(), timeout=0.5)
         hub_cluster.etcd.pause()
         with impatient, pytest.raises(ApiRefused, match="timed out"):
             impatient.post(NODES, node("n1"))
         hub_cluster.etcd.resume()
-        hub_cluster.api.post(NODES, node("n2"))  # n1 may or may not have made it
+        hub_cluster.api.post(NODES, node("n2"))  # the server may have stored n1 or not
         assert hub_cluster.api.exists(f"{NODES}/n2")
 
     def test_cleaning_repairs_and_empties(self, hub_cluster: ApiServer) -> None:
-        """A dead server with leftovers, a finalizer and a namespace among them, is made as good as new."""
+        """Cleaning restarts a dead server and deletes all leftovers, even those with finalizers and namespaces."""
         api = hub_cluster.api
         api.post(NODES, {"metadata": {"name": "n1", "finalizers": ["example.com/hold"]}})
         api.post(NAMESPACES, {"metadata": {"name": "team-a"}})
@@ -226,7 +226,7 @@ class TestBreaking:
         assert (names.get("team-a"), names["edge"]) == (None, "Active")
 
     def test_children_die_with_the_test_run(self, tmp_path: Path) -> None:
-        """A test run killed without a chance to clean up leaves no process behind, not even a frozen one."""
+        """If a test run is killed, none of its processes survives, not even a paused one."""
         script = textwrap.dedent("""
             import sys, time
             from pathlib import Path
@@ -247,12 +247,12 @@ class TestBreaking:
 
 
 class TestSession:
-    """Several servers at once."""
+    """Several servers in one session."""
 
     def test_remotes_share_nothing_with_the_hub_cluster(
         self, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]
     ) -> None:
-        """Three remotes and the hub cluster share neither objects nor identity nor authority."""
+        """Three remotes and the hub cluster share no objects, no identity and no authority."""
         remote_clusters[0].api.post(NODES, node("n1"))
         servers = [hub_cluster, *remote_clusters]
         assert [len(server.api.list(NODES)) for server in servers] == [0, 1, 0, 0]
@@ -271,10 +271,10 @@ class TestSession:
 
 
 class TestControllerManager:
-    """With kube-controller-manager beside the server."""
+    """kube-controller-manager works on the server."""
 
     def test_owned_slice_is_collected(self, hub_cluster: ApiServer, controller_manager: ControllerManager) -> None:
-        """A slice whose Service was recreated goes away; one of the present Service stays."""
+        """A slice of a Service that was recreated is deleted; one of the present Service stays."""
         old = hub_cluster.api.post(SERVICES, service("payments"))
         hub_cluster.api.post(SLICES, endpoint_slice("of-the-old", "10.7.0.1", owner=old))
         hub_cluster.api.delete(f"{SERVICES}/payments")
@@ -284,14 +284,14 @@ class TestControllerManager:
         assert hub_cluster.api.exists(f"{SLICES}/of-the-new")
 
     def test_namespace_is_finished(self, hub_cluster: ApiServer, controller_manager: ControllerManager) -> None:
-        """A deleted namespace takes its objects along and goes."""
+        """A deleted namespace is removed with its objects."""
         hub_cluster.api.post(NAMESPACES, {"metadata": {"name": "team-a"}})
         hub_cluster.api.post("/api/v1/namespaces/team-a/services", service("payments"))
         hub_cluster.api.delete(f"{NAMESPACES}/team-a")
         eventually(lambda: not hub_cluster.api.exists(f"{NAMESPACES}/team-a"), timeout=30)
 
     def test_endpoints_are_mirrored(self, hub_cluster: ApiServer, controller_manager: ControllerManager) -> None:
-        """Hand-made Endpoints of a Service without selector become a slice of the mirroring controller."""
+        """Endpoints of a Service without selector are mirrored to a slice."""
         hub_cluster.api.post(SERVICES, service("payments"))
         subset = {"addresses": [{"ip": "10.7.0.1"}], "ports": [{"name": "https", "port": 443}]}
         hub_cluster.api.post(ENDPOINTS, {"metadata": {"name": "payments"}, "subsets": [subset]})
@@ -301,7 +301,7 @@ class TestControllerManager:
 
 
 class TestLookUp:
-    """Where the programs come from."""
+    """The programs are found or built."""
 
     @pytest.fixture
     def nowhere(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -313,7 +313,7 @@ class TestLookUp:
         return tmp_path
 
     def test_assets_come_first(self, nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """KUBEBUILDER_ASSETS wins over a cached program."""
+        """A program in KUBEBUILDER_ASSETS takes precedence over a cached one."""
         cached, asset = binaries.kit_folder() / "etcd", nowhere / "assets" / "etcd"
         for path in (cached, asset):
             _program(path)
@@ -322,16 +322,16 @@ class TestLookUp:
         assert binaries.ensure("etcd") == {"etcd": asset}
 
     def test_missing_programs_are_named_in_the_error(self, nowhere: Path) -> None:
-        """Without programs and without a way to build them, the error says which one and what was tried."""
+        """If a program is missing and cannot be built, the error names it and what was tried."""
         with pytest.raises(binaries.KitUnavailable, match="etcd is neither in KUBEBUILDER_ASSETS nor in the cache"):
             binaries.ensure("etcd")
 
     @pytest.mark.parametrize(("ci", "outcome"), [("", "skipped"), ("true", "errors")])
     def test_missing_servers_skip_or_fail(self, nowhere: Path, ci: str, outcome: str) -> None:
-        """Where there is no server, tests are skipped with a reason; in CI they fail."""
+        """Without servers tests are skipped with a reason; in CI they fail."""
         test = f"{__file__}::TestRealServer::test_version_is_stamped"
         argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
-        # A folder that cannot be made stands for a machine that cannot build; it saves waiting for an installer.
+        # A folder that cannot be created makes building fail at once, without trying to install Go.
         (nowhere / "file").touch()
         environment = {**os.environ, "CI": ci, "XDG_CACHE_HOME": str(nowhere / "file")}
         run = subprocess.run(argv, env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True)
@@ -350,7 +350,7 @@ def _tls(server: ApiServer) -> ssl.SSLContext:
 
 
 def _exists(pid: int) -> bool:
-    """Whether a process runs; a zombie nobody waited for does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

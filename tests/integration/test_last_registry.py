@@ -1,4 +1,4 @@
-"""A hub that starts with a file that is rejected goes on with the last one that was accepted."""
+"""If a hub starts with a rejected file, it uses the last accepted registry, which it stored in a ConfigMap."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATH = f"/api/v1/namespaces/default/configmaps/{accepted.config_map('default')}"
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """The cluster eu with a node, and the Service payments of it."""
+    """The cluster eu with a node, and the Service payments, which publishes it."""
     made = World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
     made.add_service()
     add_node(remote_clusters[0], "n1", "10.1.0.1")
@@ -31,14 +31,14 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 
 def kept(world: World) -> Object:
-    """The ConfigMap, once there is one."""
+    """The ConfigMap with the stored registry, once it exists."""
     found = eventually(lambda: world.hub_cluster.api.find(PATH))
     assert found is not None
     return found
 
 
 def test_leader_stores_the_accepted_registry_once(world: World) -> None:
-    """As text, with the owner; a change is kept, the same file again is not written."""
+    """The accepted registry is stored as text with its owner; a change is stored, an unchanged file is not."""
     with RunningHub(world):
         found = kept(world)
         assert found["data"] == {accepted.PLAIN: world.path.read_text()}
@@ -61,7 +61,7 @@ def test_leader_stores_the_accepted_registry_once(world: World) -> None:
 
 @pytest.mark.parametrize("ruin", [BROKEN, "version: 9\n", None], ids=["no YAML", "another version", "no file"])
 def test_start_with_rejected_file_uses_the_last_registry(world: World, ruin: str | None) -> None:
-    """Hub run: endpoints stay, nodes are followed, it says what is wrong; the mended file is picked up."""
+    """The hub keeps its endpoints, follows nodes, reports the error, and uses the repaired file."""
     with HubProcess(world):
         world.awaits("10.1.0.1")
         kept(world)
@@ -82,13 +82,13 @@ def test_start_with_rejected_file_uses_the_last_registry(world: World, ruin: str
 
 
 def events(world: World) -> list[Object]:
-    """Those that say that the registry is rejected."""
+    """The Events about the rejected registry."""
     found = world.hub_cluster.api.list("/apis/events.k8s.io/v1/namespaces/default/events")
     return [each for each in found if each["reason"] == "RegistryRejected"]
 
 
 def test_status_and_metrics_see_the_rejection(world: World) -> None:
-    """The hub's state says since when the registry in force was accepted, and why the file is not."""
+    """Status and metrics have the time at which the registry in use was accepted, and the file's error."""
     with RunningHub(world):
         kept(world)
     good = world.path.read_text()
@@ -104,7 +104,7 @@ def test_status_and_metrics_see_the_rejection(world: World) -> None:
 
 
 def test_registry_of_another_owner_is_not_used(world: World) -> None:
-    """The owner is the file's where a line says it, else --owner; where nothing is kept for it the hub ends."""
+    """The owner is the file's if it is readable, else --owner. If nothing is stored for that owner, the hub exits."""
     world.write(owner="team-a")
     path = f"/api/v1/namespaces/default/configmaps/{accepted.config_map('team-a')}"
     with RunningHub(world):
@@ -123,7 +123,7 @@ def test_registry_of_another_owner_is_not_used(world: World) -> None:
 
 
 def test_a_large_registry_is_kept_compressed(world: World) -> None:
-    """It is used like any other."""
+    """A registry that is stored compressed is used like any other."""
     world.write_text(world.path.read_text() + "".join(f"# {number:0100d}\n" for number in range(8000)))
     with RunningHub(world):
         found = kept(world)
@@ -136,7 +136,7 @@ def test_a_large_registry_is_kept_compressed(world: World) -> None:
 
 
 def test_too_large_registry_is_reported_and_not_stored(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """What does not fit into a ConfigMap is not kept, and all else goes on."""
+    """A registry that does not fit into a ConfigMap is reported and not stored; the hub works otherwise."""
     noise = random.Random(1).randbytes(1_200_000).hex()
     world.write_text(world.path.read_text() + f"# {noise}\n")
     with RunningHub(world):
@@ -148,7 +148,7 @@ def test_too_large_registry_is_reported_and_not_stored(world: World, caplog: pyt
 def test_publishing_works_without_permission_to_store_the_registry(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The missing rule is named once."""
+    """The log names the missing rule once."""
     rules = [rule for rule in HUB_RULES if "configmaps" not in rule["resources"]]
     read = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}
     world.hub_cluster.grant("nobody", *rules, read)
@@ -161,7 +161,7 @@ def test_publishing_works_without_permission_to_store_the_registry(
 
 
 def test_garbage_in_the_config_map_is_rejected(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever changed it: it is checked like any file, and the hub says why it ends."""
+    """A stored registry is validated like a file; if it is invalid, the hub exits with the reason."""
     with RunningHub(world):
         kept(world)
     world.hub_cluster.api.patch(PATH, {"data": {accepted.PLAIN: "version: 3"}})

@@ -1,4 +1,4 @@
-"""Metrics of a running hub, as a real Prometheus and a real Grafana dashboard read them."""
+"""Metrics of a running hub, read by a real Prometheus with the queries of the Grafana dashboard."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """Clusters eu (with a certificate that ends) and us, a Service of each, and one that does not exist."""
+    """Clusters eu (with an expiring certificate) and us, a Service for each, and one that does not exist."""
     made = World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False))).prepare()
     made.remotes["eu"].certificate_kubeconfig(tmp_path / "eu", "hub", lifetime=timedelta(days=2))
     made.add_service("payments")
@@ -48,14 +48,14 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 
 class Scraped:
-    """A hub process that answers scrapes."""
+    """A hub process whose metrics can be scraped."""
 
     def __init__(self, world: World, *arguments: str) -> None:
         self.port = free_port()
         self.process = HubProcess(world, "--metrics-bind-address", f"127.0.0.1:{self.port}", *arguments)
 
     def scrape(self, accept: str = "", host: str = "") -> tuple[str, str]:
-        """Content type and text."""
+        """The content type and text of a scrape."""
         headers = {"Accept": accept} if accept else {}
         asked = urllib.request.Request(f"http://127.0.0.1:{self.port}/metrics", headers=headers)
         if host:
@@ -64,7 +64,7 @@ class Scraped:
             return answer.headers["Content-Type"], answer.read().decode()
 
     def samples(self) -> Samples:
-        """Name without the common prefix, and labels -> value."""
+        """Name without the common prefix, with labels -> value."""
         return {
             (sample.name.removeprefix(PREFIX), tuple(sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(self.scrape()[1])
@@ -72,24 +72,24 @@ class Scraped:
         }
 
     def value(self, name: str, **labels: str) -> float | None:
-        """One series; None where there is none."""
+        """The value of one series; None if it does not exist."""
         return self.samples().get((name, tuple(sorted(labels.items()))))
 
 
 @pytest.fixture
 def scraped(world: World) -> Iterator[Scraped]:
-    """A hub at work."""
+    """A running hub that has published."""
     hub = Scraped(world)
     with hub.process:
         world.awaits("10.1.0.1", timeout=30)
         world.awaits("10.2.0.1", service="orders", timeout=30)
-        # The slices show before the hub has the answers of its writes.
+        # The slices are visible before the hub has the answers to its writes.
         eventually(lambda: hub.value("writes_total", operation="create") == 2, 10)
         yield hub
 
 
 def test_metrics_follow_publication(scraped: Scraped, world: World) -> None:
-    """Endpoints, nodes, writes and the time from a change to its publication follow what happens."""
+    """Metrics of endpoints, nodes, writes and latency change with each publication."""
     before = scraped.samples()
     assert before["leader", (("shard", "0"),)] == 1
     ready = {"condition": "ready", "family": "IPv4", "target": "edge/payments"}
@@ -114,7 +114,7 @@ def test_metrics_follow_publication(scraped: Scraped, world: World) -> None:
 
 
 def test_metrics_of_removed_objects_disappear(scraped: Scraped, world: World) -> None:
-    """A cluster and a Service that leave the registry take their series along."""
+    """The series of a cluster and a Service that leave the registry disappear."""
     assert scraped.value("cluster_state_since_timestamp_seconds", source_cluster="us") is not None
 
     def gone(names: str) -> bool:
@@ -130,14 +130,14 @@ def test_metrics_of_removed_objects_disappear(scraped: Scraped, world: World) ->
 
 
 def test_a_withheld_registry_shows(scraped: Scraped, world: World) -> None:
-    """What the registry dropped and may not go is counted, and its slices are orphans."""
+    """Withheld removals of the registry are counted, and their slices are orphaned."""
     world.write([world.cluster("eu")], [world.service("payments", "eu")])
     eventually(lambda: scraped.value("registry_withheld_endpoints") == 1, 10)
     assert scraped.value("orphaned_slices") == 1
 
 
 def test_a_rejected_registry_shows(scraped: Scraped, world: World) -> None:
-    """The gauge stands for as long as the file is bad; the last good registry's series stay."""
+    """The gauge is 1 while the file is rejected; the last accepted registry's series stay."""
     world.write_text("version: 2\n")
     eventually(lambda: scraped.value("registry_rejected") == 1, 10)
     assert scraped.value("registry_targets") == 3
@@ -146,7 +146,7 @@ def test_a_rejected_registry_shows(scraped: Scraped, world: World) -> None:
 
 
 def test_every_metric_is_in_the_catalog(scraped: Scraped) -> None:
-    """What is served is documented, with its type and labels, in both formats."""
+    """Every metric is in the catalog with its type and labels, in both formats."""
     known = {each.name.removesuffix("_total"): each for each in METRICS}
     for accept, kind in (
         ("", "text/plain"),
@@ -166,7 +166,7 @@ def test_every_metric_is_in_the_catalog(scraped: Scraped) -> None:
 
 @pytest.fixture
 def clouded(world: World, remote_clusters: tuple[ApiServer, ...]) -> Iterator[Scraped]:
-    """A hub at work on a third cluster, too, whose provider counts its requests to a cloud."""
+    """A running hub with a third cluster, whose provider counts requests to a cloud."""
     api = world.remotes["ap"] = remote_clusters[2]
     api.grant("hub", *NODE_RULES)
     api.kubeconfig(world.folder / "ap", "hub")
@@ -193,7 +193,7 @@ def clouded(world: World, remote_clusters: tuple[ApiServer, ...]) -> Iterator[Sc
 
 
 def expression(text: str) -> str:
-    """A panel's query, as Grafana sends it for cluster eu and the Service edge/missing or edge/payments."""
+    """A panel's query as Grafana sends it, for cluster eu and the Services edge/missing and edge/payments."""
     target = "edge/missing" if "findings" in text else "edge/payments"
     for name, value in {"job": Prometheus.JOB, "source_cluster": "eu", "target": target}.items():
         text = text.replace(f"${name}", value)
@@ -201,7 +201,7 @@ def expression(text: str) -> str:
 
 
 def test_prometheus_reads_the_hub_and_every_panel_shows_it(clouded: Scraped, tmp_path: Path) -> None:
-    """A real Prometheus takes the metrics and the rules, and each query of the dashboard has the hub's labels."""
+    """A real Prometheus accepts the metrics and rules, and every query of the dashboard has results."""
     folder = tmp_path / "prometheus"
     folder.mkdir()
     with Prometheus(folder, f"127.0.0.1:{clouded.port}", free_port()) as prometheus:
@@ -220,12 +220,12 @@ def test_prometheus_reads_the_hub_and_every_panel_shows_it(clouded: Scraped, tmp
         for variable in DASHBOARD["templating"]["list"][1:]:
             metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"]).groups()  # type: ignore[union-attr]
             assert {each["metric"][label] for each in prometheus.series(expression(metric))}
-        # A Service that does not exist, and clusters that answer: nothing to get up for.
+        # Neither a missing Service nor clusters that answer are a reason for an alert.
         eventually(lambda: prometheus.firing() == {}, 30)
 
 
 def test_alert_becomes_pending_in_a_real_prometheus(scraped: Scraped, world: World, tmp_path: Path) -> None:
-    """A file that is rejected in the running hub is an alert that waits for its time."""
+    """When the file is rejected, the alert becomes pending."""
     folder = tmp_path / "prometheus"
     folder.mkdir()
     with Prometheus(folder, f"127.0.0.1:{scraped.port}", free_port()) as prometheus:
@@ -237,7 +237,7 @@ def test_alert_becomes_pending_in_a_real_prometheus(scraped: Scraped, world: Wor
 
 
 def answer(port: int, request: bytes) -> bytes:
-    """The first line of the answer to raw bytes; nothing where the server just closes."""
+    """The first line of the answer to these bytes; empty if the server closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(request)
         return connection.recv(4096).partition(b"\r\n")[0]
@@ -260,15 +260,15 @@ REQUESTS = [
 
 
 def test_requests_of_any_kind_are_answered(scraped: Scraped) -> None:
-    """Whatever is sent gets its status, and the next one is served."""
+    """Every request gets its status, valid or not, and the next one is answered."""
     for request, status in REQUESTS:
         assert answer(scraped.port, request).split()[1:2] == [status], request
         assert answer(scraped.port, b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") == b"HTTP/1.1 200 OK"
     assert "Traceback" not in scraped.process.log.read_text()
 
 
-def test_dead_or_many_scrapers_delay_nothing(scraped: Scraped, world: World) -> None:
-    """Connections that send nothing, half a request or read nothing cost neither a change nor other scrapes."""
+def test_silent_or_many_scrapers_delay_nothing(scraped: Scraped, world: World) -> None:
+    """Connections that are silent, incomplete or never read delay neither changes nor other scrapes."""
     dead = [socket.create_connection(("127.0.0.1", scraped.port)) for _ in range(30)]
     for number, connection in enumerate(dead):
         connection.sendall((b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\n\r\n")[number % 3])

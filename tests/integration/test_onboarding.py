@@ -1,4 +1,4 @@
-"""`hub cluster add` and `remove` on real API servers, and the hub with exactly what they give it."""
+"""`hub cluster add` and `remove` on real API servers, and the hub with exactly the rights that they grant."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SECRET_RULE = {
     "resourceNames": ["eu"],
     "verbs": ["get", "list", "watch", "update"],
 }
-"""All the hub needs for Secrets, and only for those of its clusters."""
+"""All rules that the hub needs for Secrets, limited to those of its clusters."""
 REGISTRY = """\
 # who is who
 version: 1
@@ -57,38 +57,38 @@ services:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a command came to."""
+class CommandResult:
+    """The result of a command."""
 
     code: int
     out: str
     err: str
 
 
-Hub = Callable[..., Said]
+Hub = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Hub:
-    """Runs a command of the command line, in the test's folder."""
+    """Runs a hub command in the test's folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KUBECONFIG", "/nosuch")
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # of the environment; must not see a token
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # a proxy from the environment, which must not be used
 
-    def run(*arguments: str) -> Said:
+    def run(*arguments: str) -> CommandResult:
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             cli.main(args=list(arguments))
         said = capsys.readouterr()
         assert "Traceback" not in said.err
-        return Said(int(end.value.code or 0), said.out, said.err)
+        return CommandResult(int(end.value.code or 0), said.out, said.err)
 
     return run
 
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """A hub cluster with a namespace for Secrets, and a remote cluster with two nodes that nobody gave the hub."""
+    """A hub cluster with a namespace for Secrets, and a remote cluster with two nodes that the registry lacks."""
     made = World(tmp_path, hub_cluster, {})
     made.remotes = {"eu": remote_clusters[0]}
     made.prepare()
@@ -109,24 +109,24 @@ SECRETS_AT = ("--kubeconfig", "hub-admin", "--secrets-namespace", "hub-secrets")
 APPLY = (*ADD, "--apply", "--registry", "clusters.yaml", *SECRETS_AT)
 
 
-def use_it(world: World) -> None:
-    """The Service is filled from the new cluster alone."""
+def publish_from_eu(world: World) -> None:
+    """Publish the Service from the new cluster only."""
     text = world.path.read_text().replace("sources: [{cluster: legacy}]", "sources: [{cluster: eu}]")
     world.write_text(text)
 
 
 def running(world: World, **options: Any) -> RunningHub:
-    """A hub with the Secrets of the test."""
+    """A hub that reads the Secrets of the test."""
     return RunningHub(world, secrets_namespace="hub-secrets", **options)
 
 
 def kubeconfig_of(secret: Object) -> bytes:
-    """As the hub reads it."""
+    """The kubeconfig in a Secret, decoded."""
     return base64.b64decode(secret["data"]["kubeconfig"])
 
 
 def token(world: World) -> str:
-    """The one in the Secret."""
+    """The token in the Secret."""
     content = kubeconfig_of(world.hub_cluster.api.get(f"{SECRETS}/eu"))
     found = token_of(parse_kubeconfig(content, origin="test", policy=KubeconfigPolicy()))
     assert found is not None
@@ -137,7 +137,7 @@ def token(world: World) -> str:
 
 
 def test_cluster_add_applies_all_that_a_hub_needs(world: World, hub: Hub) -> None:
-    """Account, Secret and entry are written, the rest of the file stays, and a hub syncs with just that."""
+    """Account, Secret and entry are created, the rest of the file stays, and the hub syncs with these rights."""
     said = hub(*APPLY)
 
     assert said.code == 0, said.err
@@ -149,13 +149,13 @@ def test_cluster_add_applies_all_that_a_hub_needs(world: World, hub: Hub) -> Non
     )
     assert "allowedCIDRs are a proposal, from the addresses of 2 nodes" in said.err
     assert hub("check", "clusters.yaml").code == 0
-    use_it(world)
+    publish_from_eu(world)
     with running(world):
         world.awaits("10.1.0.1", "10.1.0.2")
 
 
 def test_a_second_run_changes_nothing(world: World, hub: Hub) -> None:
-    """Everything is found, nothing is written, in neither cluster and not in the file."""
+    """A second run finds everything and writes nothing, in both clusters and in the file."""
     hub(*APPLY)
     text, mode = world.path.read_text(), world.path.stat()
     marks = world.hub_cluster.audit_mark(), world.remotes["eu"].audit_mark()
@@ -171,7 +171,7 @@ def test_a_second_run_changes_nothing(world: World, hub: Hub) -> None:
 
 
 def test_without_apply_the_hub_cluster_is_not_contacted(world: World, hub: Hub) -> None:
-    """The Secret and the entry are printed; applied and pasted by hand they do the same."""
+    """Without --apply, the Secret and the entry are printed; applying and pasting them by hand has the same result."""
     mark = world.hub_cluster.audit_mark()
     said = hub(*ADD, "--allowed-cidr", "10.1.0.0/16", "--secrets-namespace", "hub-secrets")
 
@@ -193,8 +193,8 @@ def test_without_apply_the_hub_cluster_is_not_contacted(world: World, hub: Hub) 
         world.awaits("10.1.0.1", "10.1.0.2")
 
 
-def test_manifests_for_others_end_in_the_same_place(world: World, hub: Hub, tmp_path: Path) -> None:
-    """The remote's people apply what is printed and send a kubeconfig; with that, add needs no administrator."""
+def test_manifests_applied_by_others_have_the_same_result(world: World, hub: Hub, tmp_path: Path) -> None:
+    """If the remote's administrators apply the printed manifests and send a kubeconfig, add needs no administrator."""
     remote = world.remotes["eu"]
     printed = hub("cluster", "add", "eu", "--print-manifests", "--allow-services", "edge")
     (tmp_path / "manifests.yaml").write_text(printed.out)
@@ -213,13 +213,13 @@ def test_manifests_for_others_end_in_the_same_place(world: World, hub: Hub, tmp_
 
     assert said.code == 0, said.err
     assert token(world) != made
-    use_it(world)
+    publish_from_eu(world)
     with running(world):
         world.awaits("10.1.0.1", "10.1.0.2")
 
 
 def kubectl(path: Path, server: ApiServer, made: str) -> None:
-    """What of kubectl the printed script uses."""
+    """A substitute for the kubectl calls in the printed script."""
     authority = base64.b64encode(server.ca_pem.encode()).decode()
     path.write_text(
         f"""#!/bin/sh
@@ -235,14 +235,14 @@ esac
 
 
 def collection(manifest: Object) -> str:
-    """Where an object is created."""
+    """The path at which an object is created."""
     base = "/api/v1" if manifest["apiVersion"] == "v1" else f"/apis/{manifest['apiVersion']}"
     namespace = manifest["metadata"].get("namespace")
     return f"{base}{f'/namespaces/{namespace}' if namespace else ''}/{manifest['kind'].lower()}s"
 
 
 def test_services_may_be_read_in_the_namespaces_named(world: World, hub: Hub) -> None:
-    """--allow-services gives Services and EndpointSlices there, and nowhere else."""
+    """--allow-services grants reading Services and EndpointSlices in these namespaces only."""
     remote = world.remotes["eu"]
     remote.api.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
     said = hub(*APPLY, "--allow-services", "edge")
@@ -250,7 +250,7 @@ def test_services_may_be_read_in_the_namespaces_named(world: World, hub: Hub) ->
     mine = remote.api_with(token(world))
     slices = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
     for path in ("/api/v1/namespaces/edge/services", slices.format("edge")):
-        eventually(lambda: mine.may_get(path))  # noqa: B023 - called before the next turn
+        eventually(lambda: mine.may_get(path))  # noqa: B023 - called before the next iteration
         assert mine.list(path) == []
     for path in ("/api/v1/namespaces/other/services", slices.format("other"), "/api/v1/services", "/api/v1/secrets"):
         with pytest.raises(ApiRefused, match="403"):
@@ -271,10 +271,10 @@ RULES = {
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_no_rule_is_too_many(world: World, hub: Hub, name: str) -> None:
-    """Without any one of the rules something fails, and its name is said; a renewal is tried again."""
+def test_every_granted_rule_is_needed(world: World, hub: Hub, name: str) -> None:
+    """Without any one of the rules something fails and the rule is named; a renewal is tried again."""
     hub(*APPLY, "--token-lifetime", "10m")
-    use_it(world)
+    publish_from_eu(world)
     path, number = RULES[name]
     role = world.remotes["eu"].api.get(path)
     rules = role["rules"]
@@ -290,15 +290,15 @@ def test_no_rule_is_too_many(world: World, hub: Hub, name: str) -> None:
                 eventually(lambda: "serviceaccounts/token: create" in late.hub.renewal.problems.get("eu", ""), 20.0)
                 before, mended = token(world), world.remotes["eu"].api.get(path)
                 world.remotes["eu"].api.put(path, {**mended, "rules": rules})
-                eventually(lambda: token(world) != before, 40.0)  # it is tried again
+                eventually(lambda: token(world) != before, 40.0)  # a renewal is tried again
                 eventually(lambda: late.hub.renewal.problems == {})
 
 
 @pytest.mark.parametrize("missing", ["get", "list", "update"])
 def test_every_secret_rule_of_the_hub_is_needed(world: World, hub: Hub, missing: str) -> None:
-    """Secrets: without get or update nothing is renewed, without list and watch they are not followed."""
+    """Without get or update no token is renewed, without list and watch the Secrets are not followed."""
     hub(*APPLY, "--token-lifetime", "10m")
-    use_it(world)
+    publish_from_eu(world)
     roles = f"{RBAC}/namespaces/hub-secrets/roles"
     (role,) = world.hub_cluster.api.list(roles)
     role["rules"][0]["verbs"].remove(missing)
@@ -313,11 +313,11 @@ def test_every_secret_rule_of_the_hub_is_needed(world: World, hub: Hub, missing:
             eventually(lambda: "«secrets eu: get, update»" in late.hub.renewal.problems.get("eu", ""), 20.0)
 
 
-# --- what stands in the way ---------------------------------------------------------------------------------
+# problems
 
 
-def test_a_kubeconfig_without_rights_names_both_ways_out(world: World, hub: Hub) -> None:
-    """No rights to create roles: an administrator's kubeconfig, or the manifests for the remote's people."""
+def test_a_kubeconfig_without_rights_is_an_error_with_both_solutions(world: World, hub: Hub) -> None:
+    """Without the right to create roles, the error suggests an administrator's kubeconfig or the printed manifests."""
     world.remotes["eu"].kubeconfig(world.folder / "admin.conf", "nobody")
     said = hub(*APPLY)
     assert said.code == 3
@@ -328,7 +328,7 @@ def test_a_kubeconfig_without_rights_names_both_ways_out(world: World, hub: Hub)
 
 
 def test_account_without_the_rights_cannot_grant_them(world: World, hub: Hub) -> None:
-    """An account that creates roles but has not the rights itself is refused by the API server; it is said."""
+    """If the API server refuses an account that grants rights which it lacks, the error says so."""
     remote = world.remotes["eu"]
     rules = [
         {"apiGroups": [""], "resources": ["namespaces", "serviceaccounts"], "verbs": ["get", "create"]},
@@ -350,7 +350,7 @@ def test_account_without_the_rights_cannot_grant_them(world: World, hub: Hub) ->
     ],
 )
 def test_a_wrong_kubeconfig_is_named(world: World, hub: Hub, content: str | None, words: str) -> None:
-    """The file, and what is wrong with it, before anything is written."""
+    """A wrong kubeconfig is named with its problem before anything is written."""
     path = world.folder / "admin.conf"
     path.unlink()
     if content is not None:
@@ -360,14 +360,14 @@ def test_a_wrong_kubeconfig_is_named(world: World, hub: Hub, content: str | None
 
 
 def test_the_kubeconfig_of_the_hub_cluster_is_refused(world: World, hub: Hub) -> None:
-    """The wrong administrator's kubeconfig: in the registry the hub cluster is built in."""
+    """The hub cluster's own kubeconfig is refused, because the registry has that cluster built in."""
     said = hub("cluster", "add", "eu", "--from-kubeconfig", "hub-admin", "--apply", *SECRETS_AT)
     assert (said.code, "leads to the hub cluster itself" in said.err) == (3, True)
     assert world.hub_cluster.api.find(ACCOUNT) is None
 
 
 def test_a_context_that_is_not_there_is_named(world: World, hub: Hub) -> None:
-    """With those that are like it."""
+    """A context that does not exist is an error that suggests similar ones."""
     said = hub(*APPLY, "--context", "remote-l")
     assert (said.code, 'did you mean "remote-1"?' in said.err) == (3, True), said.err
 
@@ -376,21 +376,21 @@ def test_a_context_that_is_not_there_is_named(world: World, hub: Hub) -> None:
     ("name", "words"), [("EU", "DNS label"), ("local", "is built in: the hub cluster itself"), ("a" * 64, "63")]
 )
 def test_an_impossible_name_is_refused(world: World, hub: Hub, name: str, words: str) -> None:
-    """Before anything is read."""
+    """An invalid name is refused before anything is read."""
     said = hub("cluster", "add", name, "--from-kubeconfig", "admin.conf")
     assert (said.code, words in said.err) == (2, True), said.err
 
 
-def test_a_name_of_the_registry_is_taken(world: World, hub: Hub) -> None:
-    """Its entry has another kubeconfig: line and next step, and nothing is created."""
+def test_a_name_in_the_registry_is_refused(world: World, hub: Hub) -> None:
+    """A name in the registry with another kubeconfig is refused with line and next step, and nothing is created."""
     said = hub("cluster", "add", "legacy", *APPLY[3:])
     assert said.code == 3
     assert "clusters.yaml:4: there is a cluster legacy, with another kubeconfig" in said.err
     assert not world.remotes["eu"].api.exists(ACCOUNT)
 
 
-def test_a_registry_that_cannot_be_added_to_safely_stays(world: World, hub: Hub) -> None:
-    """Clusters in one line: whoever wrote it so adds to it; no Secret is written."""
+def test_a_registry_that_cannot_be_edited_safely_stays(world: World, hub: Hub) -> None:
+    """If the clusters are written on one line, add does not edit the file and writes no Secret."""
     text = "version: 1\nclusters: [{name: a, allowedCIDRs: [10.9.0.0/24], provider: {name: node-addresses}}]\n"
     world.write_text(f"{text}services: []\n")
     said = hub(*APPLY)
@@ -401,14 +401,14 @@ def test_a_registry_that_cannot_be_added_to_safely_stays(world: World, hub: Hub)
 
 
 def test_cluster_under_a_second_name_is_reported(world: World, hub: Hub) -> None:
-    """One cluster under two names would be published twice."""
+    """A cluster that is in the registry under another name is refused, as it would be published twice."""
     hub(*APPLY)
     said = hub("cluster", "add", "eu-2", *APPLY[3:])
     assert (said.code, "was made for the name eu: this is that cluster" in said.err) == (3, True), said.err
 
 
 def test_name_of_another_cluster_is_refused(world: World, hub: Hub, remote_clusters: tuple[ApiServer, ...]) -> None:
-    """Two clusters under one name: the second is refused, unless it is said that the cluster has moved."""
+    """A name that belongs to another cluster is refused, unless a flag says that the cluster has moved."""
     hub(*APPLY)
     before = token(world)
     remote_clusters[1].kubeconfig(world.folder / "admin.conf", "admin")
@@ -421,7 +421,7 @@ def test_name_of_another_cluster_is_refused(world: World, hub: Hub, remote_clust
 
 
 def test_foreign_secret_is_not_overwritten(world: World, hub: Hub) -> None:
-    """Refused before the remote cluster is touched."""
+    """A Secret that the hub does not own is refused before the remote cluster is changed."""
     world.hub_cluster.api.post(SECRETS, {"metadata": {"name": "eu"}, "stringData": {"kubeconfig": "mine"}})
     said = hub(*APPLY)
     assert said.code == 3
@@ -433,7 +433,7 @@ def test_foreign_secret_is_not_overwritten(world: World, hub: Hub) -> None:
 
 
 def test_a_namespace_that_exists_is_used_and_stays(world: World, hub: Hub) -> None:
-    """It is not ours: it gets no label, and remove does not delete it."""
+    """An existing namespace gets no label, and remove does not delete it."""
     remote = world.remotes["eu"]
     remote.api.post("/api/v1/namespaces", {"metadata": {"name": "endpointslice-hub"}})
     said = hub(*APPLY)
@@ -450,7 +450,7 @@ POD = {"spec": {"containers": [{"name": "hub", "image": "hub"}]}}
 
 @pytest.mark.parametrize(("kind", "content"), [("serviceaccounts", {}), ("pods", POD)], ids=["account", "pod"])
 def test_a_namespace_in_which_others_live_stays(world: World, hub: Hub, kind: str, content: Object) -> None:
-    """A hub of the remote cluster's own is installed there by default: remove takes back what is the account's only."""
+    """If the namespace has other content, such as the remote cluster's own hub, remove deletes only the account."""
     hub(*APPLY)
     api = world.remotes["eu"].api
     api.post(f"/api/v1/namespaces/endpointslice-hub/{kind}", {"metadata": {"name": "own"}, **content})
@@ -465,7 +465,7 @@ def test_a_namespace_in_which_others_live_stays(world: World, hub: Hub, kind: st
 
 
 def test_foreign_role_is_not_overwritten(world: World, hub: Hub) -> None:
-    """A taken name in the remote cluster: nothing is created there."""
+    """If a role with the name exists in the remote cluster, nothing is created there."""
     world.remotes["eu"].api.post(f"{RBAC}/clusterroles", {"metadata": {"name": "endpointslice-hub-remote"}})
     said = hub(*APPLY)
     assert said.code == 3
@@ -474,7 +474,7 @@ def test_foreign_role_is_not_overwritten(world: World, hub: Hub) -> None:
 
 
 def test_a_hub_cluster_that_is_away_leaves_the_remote_untouched(world: World, hub: Hub) -> None:
-    """With --apply the hub cluster is asked first; what to look at is said."""
+    """With --apply the hub cluster is contacted first; the error says what to check."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         edit(world.folder / "hub-admin", f"https://127.0.0.1:{closed.getsockname()[1]}")
@@ -485,7 +485,7 @@ def test_a_hub_cluster_that_is_away_leaves_the_remote_untouched(world: World, hu
 
 
 def test_a_remote_cluster_that_is_away_is_named(world: World, hub: Hub) -> None:
-    """Nothing is written in the hub cluster or the registry."""
+    """If the remote cluster does not answer, nothing is written in the hub cluster or the registry."""
     world.remotes["eu"].kill()
     said = hub(*APPLY)
     assert said.code == 3
@@ -495,22 +495,22 @@ def test_a_remote_cluster_that_is_away_is_named(world: World, hub: Hub) -> None:
 
 
 def edit(path: Path, server: str) -> None:
-    """Another server in a kubeconfig."""
+    """Change the server in a kubeconfig."""
     content = yaml.safe_load(path.read_text())
     content["clusters"][0]["cluster"]["server"] = server
     path.write_text(yaml.safe_dump(content))
 
 
 def test_a_namespace_for_secrets_that_is_missing_is_named(world: World, hub: Hub) -> None:
-    """And the flag that names another."""
+    """If the namespace for Secrets is missing, the error names it and the flag for another."""
     said = hub(*APPLY[:-1], "nowhere")
     assert said.code == 3
     assert "create namespace nowhere, or give the one where the hub reads Secrets: --secrets-namespace" in said.err
-    assert "created  ServiceAccount endpointslice-hub/endpointslice-hub" in said.err  # what was done by then
+    assert "created  ServiceAccount endpointslice-hub/endpointslice-hub" in said.err  # created before the error
 
 
-def test_a_run_that_was_cut_short_is_completed_by_the_next(world: World, hub: Hub) -> None:
-    """What is there is found, what is missing is created."""
+def test_an_interrupted_run_is_completed_by_the_next(world: World, hub: Hub) -> None:
+    """The next run finds what exists and creates what is missing."""
     hub(*APPLY)
     world.remotes["eu"].api.delete(ROLE)
     world.hub_cluster.api.delete(f"{SECRETS}/eu")
@@ -524,7 +524,7 @@ def test_a_run_that_was_cut_short_is_completed_by_the_next(world: World, hub: Hu
 
 
 def test_remove_takes_everything_back(world: World, hub: Hub) -> None:
-    """The entry, the Secret, the account with all its rights and its namespace; a second time there is nothing."""
+    """Remove deletes the entry, the Secret, the account with its rights and namespace; a second run finds nothing."""
     hub(*APPLY, "--allow-services", "edge")
     looked = hub(
         "cluster", "remove", "eu", "--from-kubeconfig", "admin.conf", "--registry", "clusters.yaml", *SECRETS_AT
@@ -559,7 +559,7 @@ def test_remove_takes_everything_back(world: World, hub: Hub) -> None:
 
 
 def test_remove_names_what_remains_in_an_unreachable_cluster(world: World, hub: Hub) -> None:
-    """The hub's side is done all the same; the rest is named, and the command fails."""
+    """If the remote cluster is unreachable, the hub's side is removed, the rest is named, and the command fails."""
     hub(*APPLY)
     world.remotes["eu"].kill()
     said = hub("cluster", "remove", *APPLY[2:])
@@ -572,7 +572,7 @@ def test_remove_names_what_remains_in_an_unreachable_cluster(world: World, hub: 
 
 
 def test_remove_reports_what_was_done_before_a_refusal(world: World, hub: Hub) -> None:
-    """The hub's own account may not delete Secrets: by then the entry is gone, which a running hub heeds."""
+    """If the account may not delete Secrets, the entry is removed all the same, which a running hub applies."""
     hub(*APPLY)
     said = hub("cluster", "remove", *APPLY[2:-4], "--kubeconfig", world.kubeconfig.name, *SECRETS_AT[2:])
     assert said.code == 3
@@ -585,9 +585,9 @@ def test_remove_reports_what_was_done_before_a_refusal(world: World, hub: Hub) -
 
 
 def test_remove_refuses_while_a_service_names_the_cluster(world: World, hub: Hub) -> None:
-    """The registry would be worse than before: the Service is named, and nothing is deleted."""
+    """A cluster that a Service uses is not removed: the Service is named, and nothing is deleted."""
     hub(*APPLY)
-    use_it(world)
+    publish_from_eu(world)
     said = hub("cluster", "remove", *APPLY[2:])
     assert said.code == 3
     assert "clusters.yaml stays as it is: with that change," in said.err
@@ -599,38 +599,38 @@ def test_remove_refuses_while_a_service_names_the_cluster(world: World, hub: Hub
 # --- tokens while a hub runs --------------------------------------------------------------------------------
 
 
-class Later(SystemClock):
-    """The wall clock of a later time; the API servers go by their own."""
+class AheadWallClock(SystemClock):
+    """A wall clock that is ahead; API servers use their own."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
     def wall(self) -> float:
-        """Ahead."""
+        """The time in seconds since 1970, ahead."""
         return super().wall() + self.seconds
 
 
 @contextlib.contextmanager
 def running_late(world: World, seconds: float) -> Iterator[RunningHub]:
-    """A hub whose clock is ahead of the world's."""
+    """A hub whose clock is ahead."""
     hub = running(world)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.support.hub.assemble", lambda options: assemble(options, Later(seconds)))
+        patch.setattr("tests.support.hub.assemble", lambda options: assemble(options, AheadWallClock(seconds)))
         with hub:
             yield hub
 
 
 @pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kubeconfigs are looked at twice a second."""
+def fast_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check kubeconfigs twice a second."""
     monkeypatch.setattr(remote_cluster, "ACCESS_CHECK", 0.5)
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("fast_checks")
 def test_a_token_is_renewed_at_half_its_life(world: World, hub: Hub) -> None:
-    """The leader writes a new one into the Secret, for as long, and goes on with it; a standby writes nothing."""
+    """The leader writes a new token with the same lifetime into the Secret, and uses it; a standby writes nothing."""
     hub(*APPLY, "--token-lifetime", "10m")
-    use_it(world)
+    publish_from_eu(world)
     before = token(world)
     with running_late(world, 290.0) as young:
         world.awaits("10.1.0.1", "10.1.0.2")
@@ -652,24 +652,24 @@ def test_a_token_is_renewed_at_half_its_life(world: World, hub: Hub) -> None:
 
 
 def secret_value(text: str) -> Any:
-    """Wrapped, as the hub keeps it."""
+    """A secret value as the hub stores it."""
     from hub.kube.secret import Secret
 
     return Secret(text)
 
 
 def credential(hub: RunningHub) -> str:
-    """The token that the hub's connection uses."""
+    """The token of the hub's connection."""
     client = hub.cluster("eu").client
     found = token_of(client.access.access) if client is not None else None  # type: ignore[attr-defined]
     return found.reveal() if found is not None else ""
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("fast_checks")
 def test_unlabelled_secret_is_not_renewed(world: World, hub: Hub) -> None:
-    """What somebody else writes, somebody else renews."""
+    """A Secret without the hub's label is not renewed, because someone else maintains it."""
     hub(*APPLY, "--token-lifetime", "10m")
-    use_it(world)
+    publish_from_eu(world)
     world.hub_cluster.api.patch(f"{SECRETS}/eu", {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}})
     before = world.hub_cluster.api.get(f"{SECRETS}/eu")
     mark = world.hub_cluster.audit_mark()
@@ -681,21 +681,21 @@ def test_unlabelled_secret_is_not_renewed(world: World, hub: Hub) -> None:
 
 
 def looks(world: World, mark: Mark) -> bool:
-    """The Secret was read by name once more than to connect: the renewal looked whose it is."""
+    """Whether the Secret was read by name once more than for connecting, which the renewal does to check its owner."""
     asked = [each for each in world.hub_cluster.requests(mark, "hub") if each.resource == "secrets"]
     return len([each for each in asked if each.verb == "get"]) >= 2
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("fast_checks")
 def test_a_changed_secret_moves_one_connection_and_loses_nothing(
     world: World, hub: Hub, remote_clusters: tuple[ApiServer, ...]
 ) -> None:
-    """`--rotate` while nodes come and go: the hub goes on with the new token, nothing is withdrawn meanwhile."""
+    """After `--rotate` the hub uses the new token while nodes change, and removes nothing."""
     us = remote_clusters[1]
     us.kubeconfig(world.folder / "us", "admin")
     add_node(us, "m1", "10.2.0.1")
     hub(*APPLY)
-    use_it(world)
+    publish_from_eu(world)
     entry = "  - {name: us, kubeconfig: {path: us}, allowedCIDRs: [10.2.0.0/16], provider: {name: node-addresses}}\n"
     text = world.path.read_text().replace("{cluster: eu}", "{cluster: eu}, {cluster: us}")
     text = text.replace("clusters:\n", f"clusters:\n{entry}")
@@ -716,9 +716,9 @@ def test_a_changed_secret_moves_one_connection_and_loses_nothing(
         assert [each.verb for each in world.writes(mark) if each.verb != "create"] == ["update", "update"]
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("fast_checks")
 def test_a_changed_token_file_is_used_and_nothing_is_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file that a kubeconfig names is replaced while nodes come; the next request goes out with the new token."""
+    """If the token file of a kubeconfig is replaced, the next request uses the new token, and no endpoint is lost."""
     monkeypatch.setattr(credentials, "CHECK_INTERVAL", 0.2)
     remote = world.remotes["eu"]
     rules = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
@@ -735,7 +735,7 @@ def test_a_changed_token_file_is_used_and_nothing_is_lost(world: World, monkeypa
         (world.folder / "token").write_text(remote.token("nobody"))
         add_node(remote, "n3", "10.1.0.3")
         world.awaits("10.1.0.1", "10.1.0.2", "10.1.0.3")
-        time.sleep(0.3)  # the file is looked at five times a second
+        time.sleep(0.3)  # the file is checked five times a second
         remote.restart()
         add_node(remote, "n4", "10.1.0.4")
         world.awaits("10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", timeout=30)
@@ -744,15 +744,15 @@ def test_a_changed_token_file_is_used_and_nothing_is_lost(world: World, monkeypa
         assert asked[-1].user == "nobody"
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("fast_checks")
 def test_a_changed_kubeconfig_file_moves_one_connection_and_loses_nothing(world: World) -> None:
-    """Another credential in it: a new connection, and nothing is withdrawn meanwhile."""
+    """If the kubeconfig file gets another credential, the hub opens a new connection, and removes nothing."""
     remote = world.remotes["eu"]
     remote.grant("nobody", {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]})
     path = remote.kubeconfig(world.folder / "eu", "hub")
     world.write(clusters=[world.cluster("eu")])
     with running(world) as run:
-        world.awaits("10.1.0.1", "10.1.0.2")  # the log of its creation may be late
+        world.awaits("10.1.0.1", "10.1.0.2")  # the audit log may have the requests of its creation late
         first, mark = run.cluster("eu").client, world.hub_cluster.audit_mark()
         remote.certificate_kubeconfig(path, "nobody")
         add_node(remote, "n3", "10.1.0.3")
@@ -763,14 +763,14 @@ def test_a_changed_kubeconfig_file_moves_one_connection_and_loses_nothing(world:
 
 
 def test_a_secret_is_followed_by_one_watch(world: World, hub: Hub) -> None:
-    """Once it is followed nobody reads it any more; a change is known at once."""
+    """While a Secret is watched it is not read by name; a change is used at once."""
     hub(*APPLY)
-    use_it(world)
+    publish_from_eu(world)
     with running(world) as run:
         world.awaits("10.1.0.1", "10.1.0.2")
         eventually(lambda: run.hub.secrets.version("eu"))
         before, mark = run.hub.secrets.version("eu"), world.hub_cluster.audit_mark()
-        time.sleep(6.0)  # a look at the kubeconfig passes
+        time.sleep(6.0)  # long enough for a check of the kubeconfig
         world.hub_cluster.api.patch(f"{SECRETS}/eu", {"metadata": {"annotations": {"touched": "yes"}}})
         eventually(lambda: run.hub.secrets.version("eu") != before, 2.0)
         asked = [each for each in world.hub_cluster.requests(mark, "hub") if each.resource == "secrets"]
@@ -778,7 +778,7 @@ def test_a_secret_is_followed_by_one_watch(world: World, hub: Hub) -> None:
 
 
 def test_frozen_hub_cluster_is_an_error_within_the_deadline(world: World, hub: Hub) -> None:
-    """It accepts connections and never answers: an error, not a command that hangs."""
+    """If the hub cluster accepts connections but never answers, the command fails within its deadline."""
     with frozen(world.hub_cluster):
         started = time.monotonic()
         said = hub(*APPLY)

@@ -1,4 +1,4 @@
-"""What an operator does with a hub at work: approve, pause, resume, purge, status and why, on real API servers."""
+"""Operating a running hub: approve, pause, resume, purge, status and why, on real API servers."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def hub(world: World, *arguments: str, code: int = 0, **more: Any) -> Result:
 
 
 def look(world: World, *arguments: str, code: int = 0) -> Any:
-    """What a command that reads the registry prints, as data."""
+    """The JSON output of a command that reads the registry."""
     return json.loads(hub(world, *arguments, "--registry", str(world.path), "-o", "json", code=code).stdout)
 
 
 def delete_nodes(world: World, *numbers: int) -> None:
-    """Delete nodes of eu."""
+    """Delete nodes of eu by number."""
     for number in numbers:
         world.remotes["eu"].api.delete(f"/api/v1/nodes/n{number}")
 
 
 def withhold(world: World, running: RunningHub) -> Any:
-    """Delete most nodes; what ``hub plan`` says is withheld, once the hub withholds the same."""
+    """Delete most nodes, and wait until the hub withholds the removal; returns it as ``hub plan`` prints it."""
     world.awaits(*ALL)
     delete_nodes(world, *range(8))
     eventually(lambda: "RemovalWithheld" in running.findings())
@@ -68,7 +68,7 @@ def withhold(world: World, running: RunningHub) -> Any:
 
 
 def test_a_withheld_removal_is_released_by_approval(world: World) -> None:
-    """The command that plan and status show lets go what is withheld, and is kept where it says."""
+    """The command that plan and status print releases the removal, and the approval is stored."""
     with RunningHub(world) as running:
         withheld = withhold(world, running)
         [status] = look(world, "status")["services"]
@@ -87,7 +87,7 @@ def test_a_withheld_removal_is_released_by_approval(world: World) -> None:
 
 
 def test_an_approval_that_is_there_before_the_hub_counts(world: World) -> None:
-    """A restarted hub, and a single pass, read what was approved meanwhile; plan does too."""
+    """A restarted hub, a single pass and plan use an approval that was stored before."""
     with RunningHub(world) as running:
         withheld = withhold(world, running)
     hub(world, "approve", "edge/payments", withheld["hash"])
@@ -98,7 +98,7 @@ def test_an_approval_that_is_there_before_the_hub_counts(world: World) -> None:
 
 
 def test_approval_with_a_mistyped_hash_is_reported(world: World) -> None:
-    """A hash with a slip of the pen is stored, warned of, and lets nothing go."""
+    """An approval with an unknown hash is stored with a warning, and releases nothing."""
     with RunningHub(world) as running:
         withheld = withhold(world, running)
         before = world.published()
@@ -113,7 +113,7 @@ def test_approval_with_a_mistyped_hash_is_reported(world: World) -> None:
 
 
 def test_approvals_at_the_same_time_are_all_kept(world: World) -> None:
-    """Whoever comes second reads again and adds to what is there."""
+    """A conflicting approval is read again and added to the others."""
     names = [f"{number:012x}" for number in range(4)]
 
     async def approve_all() -> None:
@@ -128,7 +128,7 @@ def test_approvals_at_the_same_time_are_all_kept(world: World) -> None:
 
 
 def test_a_hub_that_may_not_read_approvals_works_without(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """It says which rule is missing, once, and publishes as ever."""
+    """The log names the missing rule once, and the hub publishes as before."""
     rules = [rule for rule in HUB_RULES if "configmaps" not in rule["resources"]]
     world.hub_cluster.grant("nobody", *rules)
     world.hub_cluster.kubeconfig(world.kubeconfig, "nobody")
@@ -141,7 +141,7 @@ def test_a_hub_that_may_not_read_approvals_works_without(world: World, caplog: p
 
 
 def test_a_paused_service_stays_as_it_is_until_it_is_resumed(world: World) -> None:
-    """Pause and resume take effect at once, and touch nothing else of the Service."""
+    """Pause and resume apply at once, and change nothing else in the Service."""
     labels = world.hub_cluster.api.patch(
         "/api/v1/namespaces/edge/services/payments", {"metadata": {"annotations": {"team": "a"}}}
     )["metadata"]
@@ -162,13 +162,13 @@ def test_a_paused_service_stays_as_it_is_until_it_is_resumed(world: World) -> No
 
 
 def test_pause_of_a_service_that_does_not_exist_is_one_line(world: World) -> None:
-    """A wrong name is an error with the name in it."""
+    """An unknown Service is an error with its name."""
     said = hub(world, "pause", "edge/nosuch", code=3)
     assert said.stderr == "Error: Service edge/nosuch does not exist\n"
 
 
 def test_purge_deletes_the_slices_of_one_owner_only(world: World) -> None:
-    """Another owner's and foreign slices stay; nothing goes unasked."""
+    """Slices of other owners and of other controllers stay, and purge asks before it deletes."""
     hub(world, "run", "--once", "--registry", str(world.path))
     slices = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices"
     [ours] = world.slices()
@@ -194,7 +194,7 @@ def test_purge_deletes_the_slices_of_one_owner_only(world: World) -> None:
 
 
 def test_why_explains_published_and_unpublished(world: World) -> None:
-    """An address, a node, a Service, and what nobody saw: each with the decisions behind it."""
+    """For an address, a node, a Service and an unknown address, why prints the decisions."""
     add_node(world.remotes["eu"], "far", "192.0.2.7")
     add_node(world.remotes["eu"], "sick", "10.1.0.77", ready=False)
     hub(world, "run", "--once", "--registry", str(world.path))
@@ -219,7 +219,7 @@ def test_why_explains_published_and_unpublished(world: World) -> None:
 
 
 def test_status_and_why_report_unknown_clusters(world: World) -> None:
-    """A cluster that gives no answer makes both exit 2; what it published is shown as kept."""
+    """If a cluster does not answer, status and why exit 2, and its endpoints are shown as kept."""
     hub(world, "run", "--once", "--registry", str(world.path))
     world.write(clusters=[world.cluster("eu", kubeconfig={"path": "nosuch"})])
 

@@ -1,6 +1,6 @@
-"""How fast changes are published while more of them come: at once, but for storms. Between real API servers.
+"""The pace of writes while changes continue: immediate, except in storms. On real API servers.
 
-The audit logs say when a change was made and when a slice was written, on one clock.
+The audit logs have the times of changes and of writes on one clock.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 
 def address(number: int) -> str:
-    """Of a node."""
+    """The address of a node."""
     return f"10.1.{number // 200}.{number % 200 + 1}"
 
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> Iterator[World]:
-    """A hub at work that publishes the nodes of one cluster for one Service."""
+    """A running hub that publishes the nodes of one cluster for one Service."""
     made = World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
     for number in range(NODES):
         add_node(made.remotes["eu"], f"n{number}", address(number))
@@ -39,20 +39,20 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 
 def test_twenty_changes_a_second_of_one_service_are_published_at_once(world: World) -> None:
-    """Half of them within a sixth of a second: a machine with much else to do is slow, but nothing waits for a rate."""
+    """Half of the changes are published within a sixth of a second; the limit allows for a busy machine."""
     remote = world.remotes["eu"]
     marks = remote.audit_mark(), world.hub_cluster.audit_mark()
     begin = time.monotonic()
     for number in range(100):
         time.sleep(max(0.0, begin + number / 20 - time.monotonic()))
-        label = "" if number % 2 == 0 else None  # out of the slice, and in again
+        label = "" if number % 2 == 0 else None  # removes the node from the slice, or adds it again
         remote.api.patch(f"/api/v1/nodes/n{number // 2 % NODES}", {"metadata": {"labels": {EXCLUDED: label}}})
     world.awaits(*map(address, range(NODES)))
 
     writes = world.writes(marks[1])
     changes = [each for each in remote.requests(marks[0]) if each.resource == "nodes" and each.verb == "patch"]
     assert len(changes) == 100
-    seconds = [  # the last two may have cancelled each other out, so that no write carries them
+    seconds = [  # the last two changes may have cancelled each other out, without a write
         next((write.ended for write in writes if write.received > change.received), math.inf) - change.received
         for change in changes
     ]
@@ -60,7 +60,7 @@ def test_twenty_changes_a_second_of_one_service_are_published_at_once(world: Wor
 
 
 def test_a_storm_shares_writes(world: World) -> None:
-    """Nodes that are replaced as fast as an API server can: 200 changes make far fewer writes, and none is lost."""
+    """200 node replacements as fast as the API server allows cause far fewer writes, and none is lost."""
     remote = world.remotes["eu"]
     mark = world.hub_cluster.audit_mark()
     for number in range(100):

@@ -1,4 +1,4 @@
-"""The status page and its API, of a real ``hub run``, as a browser and a command line see them."""
+"""The status page and its API in a real ``hub run``, used by a browser and the command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REVIEW_RULES = (
     {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
     {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
 )
-"""What the hub needs besides to ask who calls."""
+"""The rules that the hub needs to authenticate and authorize callers."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext
 
 @pytest.fixture
 def page(browser: BrowserContext) -> Iterator[Page]:
-    """An empty tab; whatever the page reports as an error fails the test."""
+    """An empty tab. The test fails if the page reports an error."""
     tab = browser.new_page()
     wrong: list[str] = []
     tab.on("pageerror", lambda error: wrong.append(str(error)))
@@ -53,7 +53,7 @@ def page(browser: BrowserContext) -> Iterator[Page]:
 
 
 def url_of(hub: HubProcess) -> str:
-    """Where the page is, as the log says."""
+    """The URL of the page, from the log."""
 
     def said() -> str:
         found = re.search(r"status page, API and metrics on (\S+)", hub.log.read_text())
@@ -64,7 +64,7 @@ def url_of(hub: HubProcess) -> str:
 
 
 def fail(server: ApiServer, name: str) -> None:
-    """A node stops being Ready."""
+    """Set a node's Ready condition to False."""
     condition = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     server.api.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, STRATEGIC)
 
@@ -82,7 +82,7 @@ def prepare(world: World) -> None:
 
 
 def test_a_node_that_fails_is_seen_on_the_open_page(world: World, page: Page) -> None:
-    """The row of the Service and the decisions behind the address change by themselves, within seconds."""
+    """The row of the Service and the address's decisions change within seconds, without reloading."""
     prepare(world)
     with HubProcess(world, "--listen", "127.0.0.1:0") as hub:
         url = url_of(hub)
@@ -111,9 +111,9 @@ def test_a_node_that_fails_is_seen_on_the_open_page(world: World, page: Page) ->
 
 
 def test_a_withheld_removal_is_shown_with_its_command_everywhere(world: World, page: Page, tmp_path: Path) -> None:
-    """On the first page, on the Service's and on a phone, without scrolling sideways; SCREENSHOTS=1 keeps the pictures.
+    """The overview, the Service's page and a phone show the command without horizontal scrolling.
 
-    The page is of use in the dark, too, and nothing in it comes from anywhere but the hub.
+    The page works in dark mode, and loads nothing from other hosts. SCREENSHOTS=1 stores images.
     """
     folder = SCREENSHOTS if os.environ.get("SCREENSHOTS") else tmp_path
     prepare(world)
@@ -142,8 +142,8 @@ def test_a_withheld_removal_is_shown_with_its_command_everywhere(world: World, p
     assert [each for each in asked if not each.startswith(f"{url}/")] == []
 
 
-def test_a_page_that_was_turned_away_is_live_again(world: World, page: Page) -> None:
-    """An answer that is no stream ends the browser's own attempts for good: the page makes one of its own."""
+def test_page_reconnects_after_an_answer_that_is_no_stream(world: World, page: Page) -> None:
+    """After an answer that is no stream, the browser does not reconnect, so the page does."""
     prepare(world)
     page.add_init_script("window.real = setTimeout; window.held = []; window.setTimeout = work => held.push(work)")
     turned: list[str] = []
@@ -167,7 +167,7 @@ def test_a_page_that_was_turned_away_is_live_again(world: World, page: Page) -> 
 
 @pytest.mark.parametrize(("path", "name"), [("services/edge/nosuch", "edge/nosuch"), ("clusters/spare", "spare")])
 def test_page_of_a_removed_object_is_marked(world: World, page: Page, path: str, name: str) -> None:
-    """What was known of it stays, and nothing that changes elsewhere calls it live, until it is there again."""
+    """The page of an object that is gone is marked as such until it exists again."""
     prepare(world)
     clusters = [world.cluster("eu"), world.cluster("us")]
     services = [world.service("payments", "eu", "us")]
@@ -193,8 +193,8 @@ def test_page_of_a_removed_object_is_marked(world: World, page: Page, path: str,
 
 
 @pytest.mark.parametrize("path", ["services/edge/payments", "clusters/eu"])
-def test_page_reloads_after_too_many_changes(world: World, page: Page, path: str) -> None:
-    """In a fleet of thousands of Services; whether it was one of them nobody says."""
+def test_page_fetches_its_content_after_too_many_changes(world: World, page: Page, path: str) -> None:
+    """If an event does not name the changed objects, as after too many changes, the page fetches its content again."""
     prepare(world)
     change = json.dumps({"version": "x", "html": {}, "gone": [], "touched": None, "clusters": []})
     told = f"retry: 600000\nevent: change\ndata: {change}\n\n"
@@ -208,7 +208,7 @@ def test_page_reloads_after_too_many_changes(world: World, page: Page, path: str
 
 
 def test_page_filter_keeps_rows_that_need_attention(world: World, page: Page) -> None:
-    """Names, and a box that hides what is fine; both hold while rows change."""
+    """A name filter, and a box that hides rows without problems, stay in effect while rows change."""
     prepare(world)
     world.add_service("orders")
     world.write(
@@ -232,7 +232,7 @@ def test_page_filter_keeps_rows_that_need_attention(world: World, page: Page) ->
 
 
 def test_page_and_status_require_authorization(world: World) -> None:
-    """TokenReview and SubjectAccessReview of a real API server, over TLS; hub status shows its token."""
+    """The real API server's TokenReview and SubjectAccessReview apply, over TLS; hub status sends its token."""
     prepare(world)
     server = world.hub_cluster
     server.grant("hub", *HUB_RULES, *REVIEW_RULES)
@@ -259,7 +259,7 @@ def test_page_and_status_require_authorization(world: World) -> None:
 
 
 def status(world: World, url: str, token: str) -> subprocess.CompletedProcess[str]:
-    """``hub status --server``."""
+    """Run ``hub status --server``."""
     argv = [sys.executable, "-m", "hub", "status", "--server", url, "--server-ca-file", str(world.folder / "ca.crt")]
     argv += ["--server-token-file", str(world.folder / token)] if token else []
     return subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)

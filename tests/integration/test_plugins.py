@@ -1,4 +1,4 @@
-"""Plugins of others: one that is built, installed and used as its users do it, and many that are broken."""
+"""Third-party plugins: one that is built, installed and used as by its users, and many broken ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.observe.providers.plugins import GOOD, distribution
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """Clusters eu and us with a Service each, ``payments`` and ``orders``."""
+    """Clusters eu and us with one Service each, ``payments`` and ``orders``."""
     made = World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False))).prepare()
     made.add_service("payments")
     made.add_service("orders")
@@ -31,31 +31,31 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 
 def register(world: World, **us: object) -> None:
-    """A registry in which cluster us has this provider."""
+    """Write a registry in which cluster us uses this provider."""
     services = [world.service("payments", "eu"), world.service("orders", "us")]
     world.write([world.cluster("eu"), world.cluster("us", provider=us)], services)
 
 
-# --- from an empty folder to published endpoints --------------------------------------------------------
+# a working plugin
 
 
 class Environment:
-    """A fresh virtual environment: the hub and the plugin are installed, what they depend on is borrowed from ours."""
+    """A new virtual environment with the hub and the plugin; dependencies come from this process's environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "venv"
         self.python = str(self.folder / "bin" / "python")
         self._run(sys.executable, "-m", "venv", str(self.folder))
         [site] = self.folder.glob("lib/python*/site-packages")
-        # A folder named in a .pth file is searched; .pth files inside of it (those of editable installs) are not read.
+        # Python searches folders in a .pth file, but does not read .pth files in them (those of editable installs).
         (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
 
     def hub(self, *arguments: str, cwd: Path | None = None) -> str:
-        """Run ``hub`` in this environment."""
+        """Run ``hub`` in this environment and return its output."""
         return self._run(str(self.folder / "bin" / "hub"), *arguments, cwd=cwd)
 
     def build_and_install(self, project: Path, into: Path) -> None:
-        """By the project's build backend, and by pip; neither may ask anybody for anything."""
+        """Build a project with its backend and install it with pip, both without an index."""
         code = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
         wheel = self._run(self.python, "-c", code, str(into), cwd=project).split()[-1]
         pip = ("-m", "pip", "install", "--no-index", "--no-deps", "--disable-pip-version-check", "--quiet")
@@ -69,7 +69,7 @@ class Environment:
 
 
 class Cloud(ThreadingHTTPServer):
-    """The API of acme: answers GET /servers with what ``servers`` is, for those who know the token."""
+    """The API of acme: answers GET /servers with ``servers`` if the token is right."""
 
     def __init__(self, servers: Mapping[str, str]) -> None:
         self.servers = servers
@@ -89,12 +89,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
-    """With two servers."""
+    """A cloud with two servers."""
     with Cloud({"s1": "10.8.0.1", "s2": "10.8.0.2"}) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -105,7 +105,7 @@ def cloud() -> Iterator[Cloud]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """With the hub, and a plugin of either kind as ``hub plugin new`` writes them."""
+    """An environment with the hub and both kinds of plugin that ``hub plugin new`` generates."""
     folder = tmp_path_factory.mktemp("plugins")
     made = Environment(folder)
     made.build_and_install(ROOT, folder)
@@ -116,13 +116,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 def add_server(server: ApiServer, name: str, ident: str) -> None:
-    """A ready Node that says which server of acme it is."""
+    """Create a Ready Node that names its server in acme."""
     server.api.post("/api/v1/nodes", {"metadata": {"name": name}, "spec": {"providerID": f"acme://{ident}"}})
     server.api.patch(f"/api/v1/nodes/{name}/status", {"status": node(name)["status"]})
 
 
 def test_an_installed_plugin_is_listed_with_its_origin(environment: Environment) -> None:
-    """``hub providers -v``: distribution, version, file in that environment, state, and the schema."""
+    """``hub providers -v`` shows distribution, version, file, state and schema."""
     said = environment.hub("providers", "-v", "-o", "json")
     listed = {each["name"]: each for each in json.loads(said)["providers"]}
     acme = listed["acme"]
@@ -136,7 +136,7 @@ def test_an_installed_plugin_is_listed_with_its_origin(environment: Environment)
 def test_a_plugin_from_elsewhere_publishes(
     world: World, environment: Environment, cloud: Cloud, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Written by the command, built as a wheel, installed in a fresh environment, used by ``hub run``."""
+    """A plugin that ``hub plugin new`` generates is built as a wheel, installed, and used by ``hub run``."""
     monkeypatch.setenv("ACME_TOKEN", "t0ken")
     token = {"env": "ACME_TOKEN"}
     config = {"apiUrl": f"http://127.0.0.1:{cloud.server_port}", "refresh": "1s", "token": token}
@@ -155,7 +155,7 @@ def test_a_plugin_from_elsewhere_publishes(
         assert hub.terminate()[0] == 0
 
 
-# --- plugins that are broken in one way or another ------------------------------------------------------
+# broken plugins
 
 
 PREFIX = "\nimport asyncio, time\n"
@@ -170,7 +170,7 @@ RIGHT = GOOD.replace('return {node.name: Found(("10.0.0.1",)) for node in nodes}
 
 
 def changed(place: str, into: str) -> str:
-    """A plugin that answers as node-addresses does, with one thing different."""
+    """The source of node-addresses with one replacement."""
     assert RIGHT.count(place) == 1
     return PREFIX + RIGHT.replace(place, into)
 
@@ -197,12 +197,12 @@ BROKEN: Mapping[str, tuple[str, str]] = {
     "task-exits": (changed(OPEN, TASK.format("raise SystemExit(0)")), ""),
     "name-taken": (RIGHT, "several distributions provide it: hub-name-taken 1.2, second 1.2"),
 }
-"""Provider -> source of its plugin, and what the log must say of it; "" where a deadline of 30 s has to pass first."""
+"""Provider -> source of its plugin, and the expected text in the log; "" if only a deadline of 30 s shows the error."""
 
 BLOCKING: Mapping[str, str] = {
     "resolve-blocks": changed(ANSWER, f"time.sleep(1e6); {ANSWER}"),
     "resolve-spins": changed(ANSWER, f"\n        while True: pass\n        {ANSWER}"),
-    # Long enough for checks that come up to half a second late on a busy machine, and too short for a new thread.
+    # longer than checks may be late on a busy machine, and too short for a new thread
     "resolve-blocks-a-little": changed(ANSWER, f"time.sleep(2); {ANSWER}"),
     "task-blocks": changed(OPEN, TASK.format("time.sleep(1e6)")),
 }
@@ -210,7 +210,7 @@ BLOCKING: Mapping[str, str] = {
 
 
 def install(folder: Path, plugins: Mapping[str, str]) -> Path:
-    """Distributions of these providers, in a folder to import from."""
+    """Write distributions of these plugins into a folder to import from."""
     (folder / "plugins").mkdir()
     for name, source in plugins.items():
         distribution(folder / "plugins", name, source)
@@ -220,7 +220,7 @@ def install(folder: Path, plugins: Mapping[str, str]) -> Path:
 
 
 def slowest_change(world: World, first: int, seconds: float) -> float:
-    """Nodes join cluster eu one after the other for a while: how long the slowest took to be published, in seconds."""
+    """Add nodes to cluster eu for some seconds; returns the longest time until one was published."""
     slowest, end = 0.0, time.monotonic() + seconds
     wanted = world.published()
     for number in range(first, first + 100):
@@ -236,7 +236,7 @@ def slowest_change(world: World, first: int, seconds: float) -> float:
 
 
 def test_broken_plugins_affect_only_their_clusters(world: World) -> None:
-    """Each is named in the log with its defect; its cluster keeps its endpoints; another's changes arrive as ever."""
+    """The log names each broken plugin; its cluster keeps its endpoints, and other clusters are not delayed."""
     plugins = install(world.folder, {name: source for name, (source, _) in BROKEN.items()})
     for name in BROKEN:
         world.add_service(name)
@@ -260,14 +260,14 @@ def test_broken_plugins_affect_only_their_clusters(world: World) -> None:
         assert slowest_change(world, 2, seconds=8) < 1.5, hub.log.read_text()
         for name, (_, says) in BROKEN.items():
             if says:
-                eventually(lambda: said(hub, name, says), timeout=15)  # noqa: B023 - called before the next turn
+                eventually(lambda: said(hub, name, says), timeout=15)  # noqa: B023 - called before the next iteration
             assert world.published(name) == ["10.2.0.1"], name
         assert hub.terminate()[0] == 0
 
 
 @pytest.mark.parametrize("name", BLOCKING)
 def test_a_plugin_that_blocks_delays_no_other(world: World, name: str) -> None:
-    """It is named; its cluster keeps its endpoints; changes of another's cluster arrive as ever."""
+    """A plugin that blocks is named; its cluster keeps its endpoints, and other clusters are not delayed."""
     plugins = install(world.folder, {name: BLOCKING[name]})
     register(world, name="node-addresses")
     add_node(world.remotes["eu"], "n1", "10.1.0.1")
@@ -286,7 +286,7 @@ def test_a_plugin_that_blocks_delays_no_other(world: World, name: str) -> None:
 
 
 def said(hub: HubProcess, provider: str, what: str) -> bool:
-    """Whether the hub has logged this of a provider."""
+    """Whether the log has a text about a provider."""
     found = any(provider in line and what in line for line in hub.log.read_text().splitlines())
     assert found, f"nothing of {provider} and {what!r} in the log"
     return found

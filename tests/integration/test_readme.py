@@ -1,4 +1,4 @@
-"""README.md, done as it says: its files, its roles and its commands, on two real API servers."""
+"""README.md, followed with its files, roles and commands, on two real API servers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PAGE = (ROOT / "README.md").read_text()
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
-    """Before the first line."""
+    """A reader at the start of the page."""
     made = Reader(tmp_path, PAGE)
     yield made
     made.close()
 
 
 def test_the_readme_works(reader: Reader, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> None:
-    """Every file and every `hub` command, with the roles that the page shows and no other ones."""
+    """Every file and every `hub` command of the page works, with only the roles that the page shows."""
     remote = remote_clusters[0]
     world = World(reader.folder, hub_cluster, {"payments-eu": remote})
     for number in (1, 2):
@@ -60,6 +60,6 @@ def test_the_readme_works(reader: Reader, hub_cluster: ApiServer, remote_cluster
 
 
 def hub_roles() -> list[Object]:
-    """The roles of the hub's account in the hub cluster, as the page shows them."""
+    """The roles of the hub's account in the hub cluster, from the page."""
     [text] = [text for _, text in blocks(PAGE) if "name: endpointslice-hub}" in text]
     return list(yaml.safe_load_all(text))

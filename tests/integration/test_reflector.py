@@ -1,4 +1,4 @@
-"""The reflector against a real API server that is killed, frozen, made to forget, and full."""
+"""The reflector with a real API server that is killed, paused, loses its history, or is full."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PATH = "/api/v1/nodes"
 
 
 class Impatient(SystemClock):
-    """A clock whose waits end sooner, so that outages cost tests less than they cost clusters."""
+    """A clock with short sleeps, so that outages take less time."""
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(min(seconds, 0.1))
 
 
 class Kept:
-    """A store and an observer."""
+    """A store and observer that keeps everything."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Node] = {}
@@ -67,13 +67,13 @@ class Kept:
 
     @property
     def kinds(self) -> list[str]:
-        """What was unreachable, how."""
+        """The kinds of the ClusterUnreachable errors."""
         return [error.kind for error in self.errors if isinstance(error, ClusterUnreachable)]
 
 
 @pytest.fixture
 def pool() -> Iterator[LookupPool]:
-    """Threads for names."""
+    """Threads for name resolution."""
     lookups = LookupPool(1)
     yield lookups
     lookups.close()
@@ -81,14 +81,14 @@ def pool() -> Iterator[LookupPool]:
 
 @asynccontextmanager
 async def following(server: ApiServer, pool: LookupPool, **more: Any) -> AsyncIterator[tuple[Kept, Reflector[Node]]]:
-    """A reflector of the server's Nodes that has its first list."""
+    """Run a reflector of the server's Nodes, and wait for its first list and watch."""
     access = ClusterAccess(server.url, Token(Secret(server.token())), "test", ca_data=server.ca_pem.encode())
     kept = Kept()
     async with Client(Credentials(access, SystemClock()), pool) as client:
         reflector = Reflector("nodes", client, NODES, kept, kept, Impatient(), **more)
         task = asyncio.create_task(reflector.run())
         try:
-            await until(lambda: kept.answers >= 2)  # the list, and the watch behind it
+            await until(lambda: kept.answers >= 2)  # the list, and the watch that follows
             yield kept, reflector
             assert not task.done(), task
         finally:
@@ -98,18 +98,18 @@ async def following(server: ApiServer, pool: LookupPool, **more: Any) -> AsyncIt
 
 
 async def create(server: ApiServer, *names: str) -> None:
-    """Make Nodes, on the side."""
+    """Create Nodes in a thread."""
     for name in names:
         await asyncio.to_thread(server.api.post, PATH, {"metadata": {"name": name}})
 
 
 async def delete(server: ApiServer, name: str) -> None:
-    """Delete a Node, on the side."""
+    """Delete a Node in a thread."""
     await asyncio.to_thread(server.api.delete, f"{PATH}/{name}")
 
 
 async def test_store_follows_the_nodes(hub_cluster: ApiServer, pool: LookupPool) -> None:
-    """List, additions, changes and deletions of a real API server arrive, with one list and one watch."""
+    """Additions, changes and deletions arrive with one list and one watch."""
     await create(hub_cluster, "n1", "n2")
     mark = hub_cluster.audit_mark()
     async with following(hub_cluster, pool) as (kept, _):
@@ -127,7 +127,7 @@ async def test_store_follows_the_nodes(hub_cluster: ApiServer, pool: LookupPool)
 
 
 async def test_killed_server_is_followed_again(hub_cluster: ApiServer, pool: LookupPool) -> None:
-    """After kill -9 everything known stays; after the restart what happened meanwhile is there."""
+    """After SIGKILL the store keeps its content; after the restart it has the changes made meanwhile."""
     await create(hub_cluster, "n1", "n2")
     async with following(hub_cluster, pool) as (kept, _):
         await asyncio.to_thread(hub_cluster.kill)
@@ -141,7 +141,7 @@ async def test_killed_server_is_followed_again(hub_cluster: ApiServer, pool: Loo
 
 
 async def test_forgotten_history_means_a_new_list(hub_cluster: ApiServer, pool: LookupPool) -> None:
-    """An expired version is answered inside a good stream; the new list replaces the store without a gap."""
+    """After an expired version, a new list replaces the store without a gap."""
     await create(hub_cluster, "n1", "n2")
     async with following(hub_cluster, pool) as (kept, reflector):
         seen = int(reflector.resource_version)
@@ -157,7 +157,7 @@ async def test_forgotten_history_means_a_new_list(hub_cluster: ApiServer, pool: 
 async def test_frozen_server_is_noticed_and_its_return_too(
     hub_cluster: ApiServer, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGSTOP closes no connection: silence ends the watch, the next handshake tells, and the store stays."""
+    """A paused server closes no connection: silence ends the watch, connecting fails, and the store stays."""
     await create(hub_cluster, "n1", "n2")
     monkeypatch.setattr(client_module, "CONNECT_TIMEOUT", 0.5)
     monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 1.5)
@@ -171,7 +171,7 @@ async def test_frozen_server_is_noticed_and_its_return_too(
 
 
 async def test_thousand_nodes_come_in_pages(hub_cluster: ApiServer, pool: LookupPool) -> None:
-    """A thousand Nodes are read in pages of a hundred and kept at once."""
+    """A thousand Nodes are read in pages of a hundred, and stored at once."""
     names = [f"n{number:04}" for number in range(1000)]
 
     def make(part: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a registry must not do by accident, nor make the hub do: in a running hub on real API servers."""
+"""Protection against accidents in the registry, with a running hub on real API servers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ADDRESSES = {"eu": "10.1.0.1", "us": "10.2.0.1"}
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """The clusters eu and us with a node each; the Services a to d of eu, and payments of both."""
+    """The clusters eu and us with one node each, the Services a to d with eu, and payments with both."""
     made = World(tmp_path, hub_cluster, dict(zip(ADDRESSES, remote_clusters, strict=False))).prepare()
     hub_cluster.kubeconfig(tmp_path / "operator")
     for name in (*NAMES, "payments"):
@@ -46,17 +46,17 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 
 def services(world: World, *names: str) -> list[Object]:
-    """Entries of Services of eu, and of ``payments`` of both clusters."""
+    """Registry entries for these Services with eu, and for ``payments`` with both clusters."""
     return [*(world.service(name, "eu") for name in names), world.service("payments", "eu", "us")]
 
 
 def published(world: World) -> dict[str, list[str]]:
-    """Service -> addresses, of those that have any."""
+    """The published addresses by Service, for Services that have any."""
     return {name: found for name in (*NAMES, "e", "payments") if (found := world.published(name))}
 
 
 def versions(world: World) -> dict[str, str]:
-    """ResourceVersion of each of our slices."""
+    """The resourceVersion of each of the hub's slices."""
     return {name: version for each in (*NAMES, "payments") for name, version in world.versions(each).items()}
 
 
@@ -64,7 +64,7 @@ ALL = {**{name: ["10.1.0.1"] for name in NAMES}, "payments": ["10.1.0.1", "10.2.
 
 
 def awaits(world: World, wanted: dict[str, list[str]]) -> None:
-    """Wait until exactly this is published."""
+    """Wait until exactly these addresses are published."""
 
     def check() -> bool:
         found = published(world)
@@ -82,12 +82,12 @@ def hub(world: World, *arguments: str, code: int = 0) -> Result:
 
 
 def look(world: World, command: str, *more: str, code: int = 0) -> Any:
-    """What a command says, as data."""
+    """The JSON output of a command."""
     return json.loads(hub(world, command, "--registry", str(world.path), "-o", "json", *more, code=code).stdout)
 
 
 def approve(world: World, command: str) -> None:
-    """Run a command as it was shown."""
+    """Run a command exactly as it was printed."""
     assert command.startswith("hub approve ")
     hub(world, *shlex.split(command)[1:])
 
@@ -96,7 +96,7 @@ def approve(world: World, command: str) -> None:
 
 
 def test_mass_removal_is_withheld_while_additions_are_published(world: World) -> None:
-    """Nothing of what it drops is written; plan and status show the command that lets it go."""
+    """The removal is withheld; plan and status show the command that approves it."""
     world.add_service("e")
     with RunningHub(world) as running:
         awaits(world, ALL)
@@ -119,7 +119,7 @@ def test_mass_removal_is_withheld_while_additions_are_published(world: World) ->
 
 
 def test_a_mass_removal_is_withheld_at_start_and_after_a_restart(world: World) -> None:
-    """The slices tell what the registry does not ask for any more; the hash is the same in every process."""
+    """The removal is found from the slices, and has the same hash in every process."""
     with RunningHub(world):
         awaits(world, ALL)
     world.write(services=services(world, "a"))
@@ -139,7 +139,7 @@ def test_a_mass_removal_is_withheld_at_start_and_after_a_restart(world: World) -
 
 
 def test_a_restart_does_not_make_a_withheld_share_smaller(world: World) -> None:
-    """What the same file adds counts for the share of a new process; the note beside the registry counts for more."""
+    """Additions in the same file do not shrink the share of a removal for a new process: the stored note counts."""
     path = f"/api/v1/namespaces/default/configmaps/{accepted.config_map('default')}"
     added = [f"e{number}" for number in range(12)]
     for name in added:
@@ -167,7 +167,7 @@ def test_a_restart_does_not_make_a_withheld_share_smaller(world: World) -> None:
 
 
 def test_removal_of_a_cluster_with_its_services_is_withheld(world: World) -> None:
-    """Its slices stay also where the Service has another source; and while it is unreachable."""
+    """The slices of a removed cluster stay, even if their Service has another source, and while it is unreachable."""
     with RunningHub(world) as running:
         awaits(world, ALL)
         world.remotes["us"].pause()
@@ -184,7 +184,7 @@ def test_removal_of_a_cluster_with_its_services_is_withheld(world: World) -> Non
 
 
 def test_single_removal_and_repaired_file_need_no_approval(world: World) -> None:
-    """A single entry goes after the grace; what is back in the file is as before, without a write."""
+    """A single removal happens after the grace; entries that return to the file cause no write."""
     with RunningHub(world) as running:
         awaits(world, ALL)
         before = versions(world)
@@ -198,7 +198,7 @@ def test_single_removal_and_repaired_file_need_no_approval(world: World) -> None
 
 
 def test_a_command_that_is_shown_names_the_owner_and_the_namespace(world: World) -> None:
-    """Where they are not the defaults, an approval without them would be somewhere else."""
+    """If owner and namespace are not the defaults, the printed command has them."""
     rules: Object = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}
     world.hub_cluster.grant("hub", rules, namespace="edge")
     world.write(services=services(world, *NAMES), owner="team.one")
@@ -217,22 +217,22 @@ def test_a_command_that_is_shown_names_the_owner_and_the_namespace(world: World)
 
 
 def uid_of(server: ApiServer) -> str:
-    """Of the kube-system Namespace."""
+    """The UID of the kube-system Namespace."""
     return str(server.api.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
 
 
 def swap(world: World) -> None:
-    """The kubeconfig of eu leads to the cluster us from now on."""
+    """Make the kubeconfig of eu point to the cluster us."""
     world.remotes["us"].kubeconfig(world.folder / "eu", "hub")
 
 
 def only_eu(world: World) -> None:
-    """A registry with one cluster and the Service payments."""
+    """Write a registry with one cluster and the Service payments."""
     world.write([world.cluster("eu")])
 
 
 def test_replaced_cluster_is_ignored_until_approved(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither is anything of it published, nor anything removed; ``hub approve cluster/NAME`` ends it."""
+    """Nothing of the other cluster is published, and nothing removed, until ``hub approve cluster/NAME``."""
     monkeypatch.setattr(remote_cluster, "ACCESS_CHECK", 0.3)
     only_eu(world)
     with RunningHub(world) as running:
@@ -258,12 +258,12 @@ def test_replaced_cluster_is_ignored_until_approved(world: World, monkeypatch: p
 
 
 def eu_uid(world: World) -> str:
-    """Of the cluster that eu is after a swap."""
+    """The UID of the cluster that eu is after a swap."""
     return uid_of(world.remotes["us"])
 
 
 def test_a_hub_that_starts_knows_the_cluster_from_its_slices(world: World) -> None:
-    """And once the kubeconfig is right again, all is as before, without a write."""
+    """The slices have the cluster's UID. Once the kubeconfig is right again, the hub continues without a write."""
     only_eu(world)
     with RunningHub(world):
         world.awaits("10.1.0.1")
@@ -281,7 +281,7 @@ def test_a_hub_that_starts_knows_the_cluster_from_its_slices(world: World) -> No
 
 
 def test_slices_of_an_earlier_version_are_not_written_for_the_uid(world: World) -> None:
-    """It rides on the next write; until then the first cluster that answers is believed."""
+    """The UID is added with the next write; until then the first cluster that answers is accepted."""
     only_eu(world)
     with RunningHub(world):
         world.awaits("10.1.0.1")
@@ -298,7 +298,7 @@ def test_slices_of_an_earlier_version_are_not_written_for_the_uid(world: World) 
 
 
 def test_an_account_that_may_not_read_the_uid_works_as_before(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """One line says that nothing is checked."""
+    """One log line says that the cluster's identity is not checked."""
     caplog.set_level(logging.INFO, "hub")
     rules: Object = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}
     world.remotes["eu"].grant("nobody", rules)
@@ -312,7 +312,7 @@ def test_an_account_that_may_not_read_the_uid_works_as_before(world: World, capl
 
 
 def test_cluster_with_two_names_is_reported(world: World) -> None:
-    """Half of what is meant is missing, or published twice: a warning, and both work."""
+    """A cluster under two names is a warning, and both work."""
     swap(world)
     with RunningHub(world) as running:
         eventually(lambda: "SameCluster" in running.findings())
@@ -324,7 +324,7 @@ def test_cluster_with_two_names_is_reported(world: World) -> None:
 
 
 def test_slices_of_another_hub_are_taken_over_with_the_flag(world: World) -> None:
-    """Relabelled in place, one write each, never a moment without the endpoint; the others stay theirs."""
+    """With the flag, slices are relabelled with one write each and without a gap; other hubs' slices stay."""
     world.write([world.cluster("eu")], [world.service("a", "eu"), world.service("b", "eu")])
     with RunningHub(world, namespace="kube-system"):
         eventually(lambda: set(published(world)) == {"a", "b"})
@@ -350,7 +350,7 @@ def test_slices_of_another_hub_are_taken_over_with_the_flag(world: World) -> Non
     assert [(each.verb, each.name) for each in world.writes(mark) if each.name in written] == [("update", name)]
 
 
-# --- what a registry may make the hub run, read or contact --------------------------------------------
+# flags that a registry may need
 
 
 CONTACT = """
@@ -375,7 +375,7 @@ RECORDS = json.dumps([{"name": "n1", "private_ip": "10.1.0.1", "ready": True, "w
 
 
 def runs_a_program(world: World, folder: Path) -> tuple[Object, list[str], dict[str, Any]]:
-    """A kubeconfig that asks a program for its credentials."""
+    """A kubeconfig with a credential program."""
     program = folder / "login"
     token = world.remotes["eu"].token("hub")
     credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token}}
@@ -390,7 +390,7 @@ def runs_a_program(world: World, folder: Path) -> tuple[Object, list[str], dict[
 
 
 def lists_by_a_program(world: World, folder: Path) -> tuple[Object, list[str], dict[str, Any]]:
-    """An inventory that is a program's output."""
+    """An inventory that a program prints."""
     script = folder / "list.json"
     script.write_text(RECORDS)
     provider = {"name": "inventory", "config": {"command": ["/bin/cat", str(script)], "interval": "1s"}}
@@ -407,7 +407,7 @@ def reads_a_file(world: World, folder: Path) -> tuple[Object, list[str], dict[st
 
 
 def reads_a_secret(world: World, _: Path) -> tuple[Object, list[str], dict[str, Any]]:
-    """A Secret of another namespace."""
+    """A Secret in another namespace."""
     content = base64.b64encode((world.folder / "eu").read_bytes()).decode()
     secret: Object = {"metadata": {"name": "eu"}, "data": {"kubeconfig": content}}
     world.hub_cluster.api.post("/api/v1/namespaces/edge/secrets", secret)
@@ -416,7 +416,7 @@ def reads_a_secret(world: World, _: Path) -> tuple[Object, list[str], dict[str, 
 
 
 def contacts_a_host(world: World, folder: Path) -> tuple[Object, list[str], dict[str, Any]]:
-    """A provider whose configuration leads to another API host than its default."""
+    """A provider whose configuration has another API host than the default."""
     distribution(folder, "contact", CONTACT)
     entry = world.cluster("eu", provider={"name": "contact"})
     return entry, ["--allow-api-host", "elsewhere.test"], {"allow_api_hosts": frozenset({"elsewhere.test"})}
@@ -434,7 +434,7 @@ def test_cluster_that_needs_a_flag_is_degraded_and_names_it(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """That cluster alone, in ``hub run`` and in ``hub check --online``; with the flag it works."""
+    """Without the flag only that cluster is degraded, in ``hub run`` and ``check --online``; with the flag it works."""
     folder = tmp_path_factory.mktemp("elsewhere")
     monkeypatch.syspath_prepend(folder)
     world.hub_cluster.grant("hub", *SECRET_RULES)

@@ -1,4 +1,4 @@
-"""Rights that the hub's account loses at run time: the culprit is named, and whatever does not need them goes on."""
+"""Rights that the hub's account loses while it runs: the missing rule is named, and everything else works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUICK = Timing(duration=6, renew_deadline=3.0, retry=0.5, call=1.0)
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """The cluster eu with a node; the Services edge/payments and other/orders of it."""
+    """The cluster eu with a node, and the Services edge/payments and other/orders, which publish it."""
     made = World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
     hub_cluster.api.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
     made.add_service()
@@ -33,26 +33,28 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 
 def without(resource: str) -> list[Object]:
-    """The hub's rules but for one resource."""
+    """The hub's rules without those for one resource."""
     return [rule for rule in HUB_RULES if resource not in rule["resources"]]
 
 
 def allow(world: World, *rules: Object) -> None:
-    """The hub's account has these cluster-wide rules from now on, and no other ones."""
+    """Give the hub's account exactly these cluster-wide rules."""
     [role] = [each for each in world.hub_cluster.api.list(ROLES) if each["metadata"]["name"].startswith("hub-")]
     path = f"{ROLES}/{role['metadata']['name']}"
     world.hub_cluster.api.patch(path, {"rules": list(rules)})
 
 
 def arrives(world: World, number: int, *services: tuple[str, str]) -> None:
-    """A node comes, and its address is published in these Services."""
+    """Add a node, and wait until these Services publish it."""
     add_node(world.remotes["eu"], f"n{number}", f"10.1.0.{number}")
     wanted = services or (("payments", "edge"), ("orders", "other"))
     eventually(lambda: all(f"10.1.0.{number}" in world.published(*each) for each in wanted))
 
 
-def test_events_refused_from_now_on(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Endpoints change as ever; the rule is named once, and Events are back with it."""
+def test_publishing_works_after_the_right_to_write_events_is_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Endpoints still change; the missing rule is named once, and Events return with the right."""
     with RunningHub(world) as running:
         arrives(world, 2)
         allow(world, *without("events"))
@@ -82,12 +84,12 @@ EVENT: Object = {
 
 
 def page(running: RunningHub) -> str:
-    """What the status page says of the process itself."""
+    """The status page's text about the process."""
     return status(running).hub.error
 
 
 def status(running: RunningHub) -> Status:
-    """What the status page and its API show, taken where the hub runs."""
+    """The data of the status page and its API, collected in the hub's loop."""
 
     async def take() -> Status:
         return Snapshots(running.hub).take()
@@ -97,7 +99,7 @@ def status(running: RunningHub) -> Status:
 
 
 def refuses(world: World, method: str, path: str, body: Any = None) -> bool:
-    """Whether the hub's account may not do this by now: the API server learns of a role with a delay."""
+    """Whether a request of the hub's account is refused yet: the API server applies roles with a delay."""
     try:
         world.hub_cluster.api_as("hub").call(
             method, path, {**body, "metadata": {"generateName": "p-"}} if body else None
@@ -108,7 +110,7 @@ def refuses(world: World, method: str, path: str, body: Any = None) -> bool:
 
 
 def test_refused_namespace_keeps_its_slices(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """The Service there keeps what it has and says which right is missing; the others go on; then it catches up."""
+    """The Service there keeps its endpoints and names the missing right; others change; afterwards it catches up."""
     read = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
     write = {**read, "verbs": ["create", "update", "delete"]}
     for namespace in ("edge", "other"):
@@ -134,8 +136,10 @@ def test_refused_namespace_keeps_its_slices(world: World, caplog: pytest.LogCapt
         eventually(lambda: "10.1.0.3" in world.published("orders", "other"), 30)
 
 
-def test_services_refused(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """What was known of the Services goes on being used; the rule is named, in the log and in the hub's state."""
+def test_publishing_works_after_the_right_to_read_services_is_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The hub still uses the Services it knows; log and status name the missing rule."""
     with RunningHub(world) as running:
         arrives(world, 2)
         allow(world, *without("services"))
@@ -152,8 +156,10 @@ def test_services_refused(world: World, caplog: pytest.LogCaptureFixture) -> Non
         eventually(lambda: "SelectorPresent" in running.findings())
 
 
-def test_leases_refused(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """A hub that cannot renew steps down and says why; it writes again once it may."""
+def test_hub_steps_down_after_the_right_to_renew_its_lease_is_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A hub that cannot renew its Lease steps down with the reason, and leads again when it may."""
     with RunningHub(world, timing=QUICK) as running:
         arrives(world, 2)
         allow(world, *without("leases"))
@@ -168,8 +174,10 @@ def test_leases_refused(world: World, caplog: pytest.LogCaptureFixture) -> None:
         eventually(lambda: "10.1.0.3" in world.published() and "10.1.0.3" in world.published("orders", "other"), 20)
 
 
-def test_config_maps_refused(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Approvals are not known and a new registry is not kept, each said once; the new registry is in force."""
+def test_registry_applies_after_the_right_to_config_maps_is_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Approvals are not read and registries not stored, with one log line each; a new registry is used."""
     with RunningHub(world) as running:
         arrives(world, 2)
         allow(world, *without("configmaps"))

@@ -1,4 +1,4 @@
-"""Copies of Services: from the registry and by annotation, on real API servers."""
+"""Copied Services, from the registry and by annotation, on real API servers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tests.support.waiting import eventually
 COPY_RULES: tuple[Object, ...] = (
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
 )
-"""What copying from a remote cluster needs there beside Nodes, in the source's namespace."""
+"""Rules for copying from a remote cluster, in the source's namespace, besides those for Nodes."""
 NODE_PORT_RULES: tuple[Object, ...] = (
     {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
 )
-"""What a port by name needs there beside Nodes, in the Service's namespace."""
+"""Rules for ports by name from a remote cluster, in the Service's namespace, besides those for Nodes."""
 HTTPS = {"name": "https", "port": 443, "targetPort": 6443}
 
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """A hub cluster and the remote cluster eu, empty."""
+    """A hub cluster and the remote cluster eu, both empty."""
     return World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
 
 
@@ -50,7 +50,7 @@ def add_slice(
     labels: Mapping[str, str] | None = None,
     family: str = "IPv4",
 ) -> Object:
-    """A slice as somebody else writes it; plain addresses become ready endpoints."""
+    """Create another controller's slice; plain addresses become ready endpoints."""
     body = {
         "metadata": {"name": name, "labels": {"kubernetes.io/service-name": service, **(labels or {})}},
         "addressType": family,
@@ -64,7 +64,7 @@ def add_slice(
 
 
 def set_endpoints(server: ApiServer, name: str, *endpoints: str | Object, namespace: str = "edge") -> None:
-    """Other endpoints for a slice."""
+    """Replace the endpoints of a slice."""
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{name}"
     content = [
         {"addresses": [each], "conditions": {"ready": True}} if isinstance(each, str) else each for each in endpoints
@@ -73,12 +73,12 @@ def set_endpoints(server: ApiServer, name: str, *endpoints: str | Object, namesp
 
 
 def service_entry(name: str, *sources: Object, **more: Any) -> Object:
-    """A registry entry whose sources are copies."""
+    """A registry entry with these copies as sources."""
     return {"name": name, "namespace": "edge", "sources": list(sources), **more}
 
 
 def annotations(source: str | None, namespace: str | None = None, enabled: str = "true") -> dict[str, str]:
-    """What endpoint-copier reads."""
+    """The annotations of endpoint-copier."""
     found = {"endpoint-copier/enabled": enabled}
     if source is not None:
         found["endpoint-copier/default-service-name"] = source
@@ -88,7 +88,7 @@ def annotations(source: str | None, namespace: str | None = None, enabled: str =
 
 
 def add_copy(world: World, name: str, source: str | None, namespace: str | None = None, **more: Any) -> None:
-    """A Service that asks for a copy."""
+    """Create a Service that requests a copy."""
     enabled = more.pop("enabled", "true")
     metadata = {"annotations": annotations(source, namespace, enabled)}
     world.add_service(name, metadata=metadata, **{"ports": [HTTPS], **more})
@@ -101,7 +101,7 @@ def annotate(world: World, name: str, **values: str | None) -> None:
 
 
 def ports(world: World, service: str) -> list[list[tuple[str, int]]]:
-    """Name and number of the ports of each slice of a Service, sorted."""
+    """The names and numbers of the ports in each slice of a Service, sorted."""
     return sorted(
         [(each.get("name", ""), each["port"]) for each in slice_["ports"]] for slice_ in world.slices(service)
     )
@@ -114,7 +114,7 @@ ALLOW_EDGE = {"enabled": True, "allow": [{"from": "edge/*", "to": ["edge/*"]}]}
 
 
 def test_the_api_servers_address_is_copied(world: World) -> None:
-    """The endpoints behind ``kubernetes`` stand behind kubernetes-vip, whoever put them there, and follow."""
+    """The copy has the endpoints of ``kubernetes``, whichever controller wrote them, and follows changes."""
     world.add_service("kubernetes-vip", ports=[HTTPS])
     world.write(services=[service_entry("kubernetes-vip", copy("edge", "kubernetes"))])
     add_slice(world.hub_cluster, "kubernetes", "kubernetes", ["10.96.0.11", "10.96.0.12"])
@@ -129,7 +129,7 @@ def test_the_api_servers_address_is_copied(world: World) -> None:
 
 
 def test_an_endpoint_is_copied_whole_within_the_cluster(world: World) -> None:
-    """Conditions, zone, hints, hostname, nodeName and targetRef come along, for a plain Service too."""
+    """Conditions, zone, hints, hostname, nodeName and targetRef are copied, also for a Service that is not headless."""
     whole = {
         "addresses": ["10.20.0.1"],
         "conditions": {"ready": False, "serving": True, "terminating": True},
@@ -151,7 +151,7 @@ def test_an_endpoint_is_copied_whole_within_the_cluster(world: World) -> None:
 
 
 def test_every_slice_and_family_of_a_source_is_copied(world: World) -> None:
-    """Several slices, both families, one of them of the hub's limit and more: 1,500 endpoints, none lost."""
+    """1,500 endpoints in several slices of both families, one slice with more than the hub's limit, are all copied."""
     wanted = [f"10.30.{number >> 8}.{number & 255}" for number in range(1500)]
     add_slice(world.hub_cluster, "big-1", "big", wanted[:1000])
     add_slice(world.hub_cluster, "big-2", "big", wanted[1000:])
@@ -167,7 +167,7 @@ def test_every_slice_and_family_of_a_source_is_copied(world: World) -> None:
 
 
 def test_slices_with_other_ports_stay_apart(world: World) -> None:
-    """A named targetPort is what each source slice says, and an endpoint that changes its port is never missing."""
+    """A named targetPort has the number of each source slice, and an endpoint whose port changes is never missing."""
     add_slice(world.hub_cluster, "web-a", "web", ["10.20.0.1", "10.20.0.2"], ports=[{"name": "http", "port": 8080}])
     add_slice(world.hub_cluster, "web-b", "web", ["10.20.0.3"], ports=[{"name": "http", "port": 9090}])
     world.add_service("mirror", ports=[{"name": "http", "port": 80, "targetPort": "http"}])
@@ -193,13 +193,13 @@ def test_slices_with_other_ports_stay_apart(world: World) -> None:
         eventually(moved, every=0.01)
         assert all("10.20.0.2" in each for each in seen)
         hub.stop()
-    with RunningHub(world):  # a hub that starts finds everything in place
+    with RunningHub(world):  # a restarted hub has nothing to write
         mark = world.hub_cluster.audit_mark()
         assert world.writes(mark, settle=1.5) == []
 
 
 def test_a_remote_service_is_copied_and_its_ports_followed(world: World) -> None:
-    """From another cluster: neither nodeName nor a Pod's reference; a port that changes there changes here."""
+    """A copy from another cluster has neither nodeName nor a reference to a Pod; changes of ports are followed."""
     remote = world.remotes["eu"]
     remote.grant("hub", *COPY_RULES, namespace="edge")
     endpoint = {
@@ -223,7 +223,7 @@ def test_a_remote_service_is_copied_and_its_ports_followed(world: World) -> None
 
 
 def test_a_remote_that_is_away_keeps_endpoints_and_ports(world: World) -> None:
-    """Also over a restart of the hub, when nobody knows what a named port means."""
+    """Endpoints and ports stay, even if the hub restarts while the remote is away."""
     remote = world.remotes["eu"]
     remote.grant("hub", *COPY_RULES, namespace="edge")
     add_slice(remote, "web-1", "web", ["10.20.0.1"], ports=[{"name": "http", "port": 30080}])
@@ -245,7 +245,7 @@ def test_a_remote_that_is_away_keeps_endpoints_and_ports(world: World) -> None:
 
 
 def test_a_remote_that_may_not_be_read_is_named(world: World) -> None:
-    """403: the rule that is missing, and the cluster; nothing else suffers, and it works once it is granted."""
+    """A 403 names the missing rule and the cluster, affects nothing else, and recovers once the right is granted."""
     remote = world.remotes["eu"]
     add_slice(remote, "web-1", "web", ["10.20.0.1"], ports=[{"name": "https", "port": 30443}])
     world.add_service("mirror", ports=[{"name": "https", "port": 443, "targetPort": 30443}])
@@ -264,7 +264,7 @@ def test_a_remote_that_may_not_be_read_is_named(world: World) -> None:
 
 
 def test_annotations_ask_for_copies(world: World) -> None:
-    """Two copies of one source, a chain, and every source followed at once; an annotation removed ends a copy."""
+    """Two copies of one source and a copy of a copy follow every change; removing the annotation ends a copy."""
     add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
     world.write(annotations=ALLOW_EDGE, services=[world.service("unrelated")])
     add_copy(world, "one", "web", "edge")
@@ -289,7 +289,7 @@ def test_annotations_ask_for_copies(world: World) -> None:
 
 @pytest.mark.parametrize("value", ["True", "1", ""])
 def test_only_the_value_true_requests_a_copy(world: World, value: str) -> None:
-    """Every other value is named, and copies nothing, as with endpoint-copier."""
+    """Any other value copies nothing and is reported, as with endpoint-copier."""
     add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
     world.write(annotations=ALLOW_EDGE, services=[world.service("unrelated")])
     add_copy(world, "mirror", "web", "edge", enabled=value)
@@ -302,7 +302,7 @@ def test_only_the_value_true_requests_a_copy(world: World, value: str) -> None:
 
 
 def test_bad_annotations_are_reported_and_harmless(world: World) -> None:
-    """No source name, a copy of itself, a loop, a selector, no leave: each is refused with its own reason."""
+    """A missing source name, a copy of itself, a loop, a selector and a missing permission have different reasons."""
     add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
     world.write(
         annotations=ALLOW_EDGE, services=[world.service("unrelated"), service_entry("mine", copy("edge", "web"))]
@@ -332,15 +332,15 @@ def test_bad_annotations_are_reported_and_harmless(world: World) -> None:
         for name in wanted.keys() - {"mine"}:
             assert world.slices(name) == []
         assert "annotations.allow" in hub.findings("greedy")["CopyNotAllowed"].message
-        annotate(world, "pong", default_service_name="web")  # the loop is open
+        annotate(world, "pong", default_service_name="web")  # ends the loop
         world.awaits("10.20.0.1", service="ping")
 
 
 def test_rules_come_and_go_with_the_file(world: World) -> None:
-    """A copy whose rule is taken back goes after the grace; without the block nothing is copied."""
+    """A copy without a rule is removed after the grace; without the block nothing is copied."""
     add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
     add_copy(world, "mirror", "web", "edge")
-    world.write(annotations={"enabled": True}, services=[world.service("unrelated")])  # no rule: same namespace
+    world.write(annotations={"enabled": True}, services=[world.service("unrelated")])  # no rule = same namespace
     with RunningHub(world) as hub:
         world.awaits("10.20.0.1", service="mirror")
         world.write(
@@ -352,8 +352,8 @@ def test_rules_come_and_go_with_the_file(world: World) -> None:
         assert world.slices("mirror") == []
 
 
-def test_a_hub_that_starts_finds_its_copies_in_place(world: World) -> None:
-    """Nothing is written, and nothing is taken for dropped before the Services are known."""
+def test_a_restarted_hub_adopts_its_copies(world: World) -> None:
+    """A restarted hub writes nothing, and does not take copies for dropped before it knows the Services."""
     add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
     world.write(annotations=ALLOW_EDGE, services=[world.service("unrelated")])
     for name in ("one", "two", "three"):
@@ -370,8 +370,8 @@ def test_a_hub_that_starts_finds_its_copies_in_place(world: World) -> None:
             world.awaits("10.20.0.1", "10.20.0.2", service=name)
 
 
-def test_one_shot_commands_include_copies(world: World) -> None:
-    """``hub run --once`` makes them, ``hub status`` says which were refused and why."""
+def test_once_and_status_include_copies(world: World) -> None:
+    """``hub run --once`` writes copies; ``hub status`` shows which were refused and why."""
     add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
     world.write(annotations=ALLOW_EDGE, services=[service_entry("mine", copy("edge", "web"))])
     world.add_service("mine", ports=[HTTPS])
@@ -398,13 +398,13 @@ def test_one_shot_commands_include_copies(world: World) -> None:
 
 
 def test_slices_of_endpoint_copier_are_taken_over_without_a_gap(world: World) -> None:
-    """Its slice goes once ours have stood beside it, stale addresses and all; no moment without the good ones."""
+    """Slices of endpoint-copier are deleted once the hub's cover them, even with stale addresses, and without a gap."""
     add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1", "10.20.0.2"])
     add_slice(
         world.hub_cluster,
         "mirror",
         "mirror",
-        ["10.20.0.1", "10.20.0.2", "10.20.0.99"],  # the last one is gone from the source: its best known bug
+        ["10.20.0.1", "10.20.0.2", "10.20.0.99"],  # the last one is stale, a known bug of endpoint-copier
         labels={"endpoint-copier/source": "web-1"},
     )
     add_copy(world, "mirror", "web", "edge")
@@ -430,7 +430,7 @@ def test_slices_of_endpoint_copier_are_taken_over_without_a_gap(world: World) ->
 
 
 def test_a_port_is_read_from_a_remote_service(world: World) -> None:
-    """By name, followed; one that is deleted keeps its number, also over a restart of the hub."""
+    """The number follows the remote Service; a deleted port keeps its number, even after a restart of the hub."""
     remote = world.remotes["eu"]
     remote.grant("hub", *NODE_PORT_RULES, namespace="edge")
     add_node(remote, "n1", "10.1.0.1")
@@ -460,7 +460,7 @@ def test_a_port_is_read_from_a_remote_service(world: World) -> None:
 
 
 def test_a_port_that_was_never_read_publishes_nothing(world: World) -> None:
-    """No number is invented; the culprit is named."""
+    """A port that was never read publishes nothing, and the source is named."""
     remote = world.remotes["eu"]
     remote.grant("hub", *NODE_PORT_RULES, namespace="edge")
     add_node(remote, "n1", "10.1.0.1")

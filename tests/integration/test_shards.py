@@ -1,7 +1,7 @@
-"""Replicas that share the Services (`--shards`) on a real API server: one writer for each, whatever happens to them.
+"""Replicas that share the Services (`--shards`) on a real API server: each Service has one writer.
 
-The judge is the API server's own audit log, as for one Lease (test_ha.py): it knows, on one clock, who renewed which
-Lease when and who wrote which slice when. Which Lease a slice belongs to is computed from the registry.
+As in test_ha.py, the tests judge by the API server's audit log, which has every renewal of a Lease and every write of a
+slice on one clock. The Lease that a slice belongs to is computed from the registry.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from tests.support.waiting import eventually
 COUNT = 4
 NAMES = ("ha-0", "ha-1", "ha-2")
 CLUSTERS = tuple(f"c{number}" for number in range(6))
-"""Two names for each of three API servers: whose Nodes are these matters to nobody here."""
+"""Two names for each of three API servers; the tests do not care that two clusters have the same Nodes."""
 SERVICES = {f"web-{name}": name for name in CLUSTERS}
-"""Each is published from one cluster, and `both` from two."""
+"""Service -> its cluster. Another Service, `both`, has two clusters."""
 DURATION = 6
 """Seconds of a Lease."""
 SHORT = (
@@ -54,7 +54,7 @@ LEASE = "endpointslice-hub-default"
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """Six clusters with six nodes each, and a Service of each."""
+    """Six clusters with six nodes each, and a Service for each."""
     remotes = {name: remote_clusters[number % 3] for number, name in enumerate(CLUSTERS)}
     made = World(tmp_path, hub_cluster, remotes).prepare()
     for server in range(3):
@@ -67,7 +67,7 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 
 def services(world: World, **sources: str) -> list[dict[str, object]]:
-    """Registry entries; ``sources`` says otherwise for some, by the name of the cluster of old."""
+    """Registry entries; ``sources`` maps a default cluster to the one that its Service should have instead."""
     single = [world.service(name, sources.get(cluster, cluster)) for name, cluster in SERVICES.items()]
     return [*single, world.service("both", "c0", "c1")]
 
@@ -78,7 +78,7 @@ def lease(number: int) -> str:
 
 
 def holders(world: World) -> list[str]:
-    """Who holds each shard: the replica's name, "" = nobody."""
+    """The name of the replica that holds each shard; "" = none."""
     found = {
         each["metadata"]["name"]: each["spec"].get("holderIdentity") or ""
         for each in world.hub_cluster.api.list(LEASES)
@@ -87,13 +87,13 @@ def holders(world: World) -> list[str]:
 
 
 def shared(world: World, among: int) -> bool:
-    """Whether every shard is held, and by nobody more than his share."""
+    """Whether every shard is held, and no replica holds more than its share of ``among`` replicas."""
     found = Counter(holders(world))
     return "" not in found and len(found) == min(among, COUNT) and max(found.values()) == -(-COUNT // among)
 
 
-def right(world: World, change: Change | None = None) -> bool:
-    """Whether every Service has exactly what it must have."""
+def all_published(world: World, change: Change | None = None) -> bool:
+    """Whether exactly the right endpoints of every Service are published."""
     wanted = {name: (change or Change(world, random.Random())).wanted(name) for name in ("c0", "c1", "c2")}
     by_cluster = {name: wanted[f"c{number % 3}"] for number, name in enumerate(CLUSTERS)}
     expected = {name: by_cluster[cluster] for name, cluster in SERVICES.items()}
@@ -108,7 +108,7 @@ def right(world: World, change: Change | None = None) -> bool:
 
 @contextmanager
 def replicas(world: World, *arguments: str) -> Iterator[dict[str, Replica]]:
-    """Three, of which some hold all the shards."""
+    """Run three replicas, and wait until each shard is held."""
     made = {name: Replica(world, name, "--shards", str(COUNT), *SHORT, *arguments) for name in NAMES}
     try:
         for each in made.values():
@@ -121,7 +121,7 @@ def replicas(world: World, *arguments: str) -> Iterator[dict[str, Replica]]:
 
 
 class Observer:
-    """Looks at the Leases all the time: how long each was nobody's."""
+    """Reads the Leases all the time, and measures how long each had no holder; a context manager."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -129,7 +129,7 @@ class Observer:
         self._thread = threading.Thread(target=self._run, name="observer")
         self._free: dict[str, float] = {}
         self.gaps: list[float] = []
-        """Seconds from the release of a shard to its next holder, to a fiftieth."""
+        """Seconds from the release of each shard until its next holder, to 0.02 s."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -151,22 +151,22 @@ class Observer:
                         self.gaps.append(time.monotonic() - self._free.pop(name))
 
 
-def held(updates: Sequence[Request]) -> list[Request]:
-    """The updates of one Lease by its holders: not those of who asks for it, which leave it to whom it is."""
+def holder_updates(updates: Sequence[Request]) -> list[Request]:
+    """The updates of one Lease by its holders, without those by which another replica only requests the Lease."""
     return [each for each in updates if each.holder is not None and each.holder.rpartition("_")[0] in ("", each.user)]
 
 
 def judge(world: World, requests: Sequence[Request]) -> int:
-    """No write of a Service but by the holder of its shard, within its Lease; how many were judged.
+    """Check that only the holder of a shard wrote its Services, within its lease. Returns the number of checked writes.
 
-    The log does not know the name of what is created: a first slice is not judged. A write that reaches the server
-    outside of a Lease (sent before a pause, read after it) must have met a conflict.
+    The log does not have the names of created slices, so creations are not checked. A write that reaches the server
+    outside of a lease (sent before a pause, received after it) must have failed with a conflict.
     """
     assignment = Assignment(load(world.path).registry, COUNT)
     mine = [each for each in requests if each.user in NAMES and each.writes]
     named = [each for each in mine if each.resource == "leases" and each.name and each.status < 300]
     renewals = {number: [each for each in named if each.name == lease(number)] for number in range(COUNT)}
-    renewals = {number: held(sorted(found, key=lambda one: one.ended)) for number, found in renewals.items()}
+    renewals = {number: holder_updates(sorted(found, key=lambda one: one.ended)) for number, found in renewals.items()}
     writes = [each for each in mine if each.resource == "endpointslices" and each.name]
     wrong = []
     for each in writes:
@@ -183,21 +183,21 @@ def judge(world: World, requests: Sequence[Request]) -> int:
 
 
 def chaos(world: World, seconds: float, seed: int) -> list[float]:
-    """Kill, pause, restart and terminate three replicas at random while nodes change; see who wrote what.
+    """Kill, pause, restart and terminate three replicas at random while nodes change, and judge all writes.
 
     Returns:
-        How long each shard that was released was nobody's: sorted seconds. None may have been: trouble is random.
+        Seconds for which each released shard had no holder, sorted; empty if no shard was released.
     """
     rng = random.Random(seed)
     change = Change(world, rng, ("c0", "c1", "c2"))
     with replicas(world) as made, Observer(world) as observer:
-        eventually(lambda: right(world), 30)
+        eventually(lambda: all_published(world), 30)
         mark = world.hub_cluster.audit_mark()
-        time.sleep(1.5)  # every Lease is renewed after the mark, before the first write is judged
+        time.sleep(1.5)  # every Lease is renewed after the mark and before the first write is judged
         with change:
             trouble(made, rng, seconds, DURATION * 1.5)
         settled = time.monotonic()
-        eventually(lambda: right(world, change), 60)
+        eventually(lambda: all_published(world, change), 60)
         settled = time.monotonic() - settled
         eventually(lambda: shared(world, len(NAMES)), 120)
     time.sleep(0.5)
@@ -220,24 +220,24 @@ def chaos(world: World, seconds: float, seed: int) -> list[float]:
     ],
 )
 def test_judge_distinguishes_requests_from_acquisitions(updates: str, holders: str) -> None:
-    """Each update says whose the Lease is, or that it is nobody's; who asks, once or again, leaves that as it was."""
+    """An update by the holder counts, a request for the Lease does not, and neither does a repeated one."""
     pairs = [each.split(":") for each in updates.split()]
     found = [
         Request(user, "", "update", "leases", "default", "x", 200, "", at, at, f"{holder}_1" if holder else "")
         for at, (user, holder) in enumerate(pairs)
     ]
-    assert "".join(each.user for each in held(found)) == holders
+    assert "".join(each.user for each in holder_updates(found)) == holders
 
 
 def test_replicas_of_shards_killed_and_paused_at_random(world: World) -> None:
-    """Never two writers of one Service, never a lost change, and fair shares in the end."""
+    """No Service has two writers, no change is lost, and in the end the shares are fair."""
     chaos(world, 8.0, seed=1)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(3))
 def test_replicas_of_shards_killed_and_paused_for_two_minutes(world: World, seed: int) -> None:
-    """The same, for longer."""
+    """The same holds for two minutes."""
     gaps = chaos(world, 120.0, seed)
     assert gaps
     sys.stdout.write(
@@ -246,17 +246,17 @@ def test_replicas_of_shards_killed_and_paused_for_two_minutes(world: World, seed
     )
 
 
-# --- in this process -----------------------------------------------------------------------------------------------
+# replicas in this process
 
 
 def clusters(running: RunningHub) -> set[str]:
-    """The remote clusters that are followed."""
+    """The names of the remote clusters that a hub follows."""
     return set(running.hub.fleet.clusters)
 
 
 @contextmanager
 def hubs(world: World, number: int = 2) -> Iterator[list[RunningHub]]:
-    """Several, started one after the other; each gets its share."""
+    """Run several hubs, started one after the other; each gets its share."""
     with ExitStack() as stack:
         made = []
         for each in range(number):
@@ -266,22 +266,22 @@ def hubs(world: World, number: int = 2) -> Iterator[list[RunningHub]]:
 
 
 def shares(made: Sequence[RunningHub]) -> list[int]:
-    """How many shards each writes, sorted."""
+    """The number of shards that each hub writes, sorted."""
     return sorted(len(each.hub.leading.held) for each in made)
 
 
 def fair(number: int) -> list[int]:
-    """As even as can be."""
+    """The fair numbers of shards for this many hubs, sorted."""
     return sorted(COUNT // number + (each < COUNT % number) for each in range(number))
 
 
 def test_each_replica_follows_the_clusters_of_its_services_only(world: World) -> None:
-    """The first one follows all, gives half of the shards to the second, and forgets what these needed."""
+    """The first replica follows all clusters until it hands half of the shards to the second with their clusters."""
     with hubs(world, 1) as [alone]:
-        eventually(lambda: right(world), 30)
+        eventually(lambda: all_published(world), 30)
         assert clusters(alone) == set(CLUSTERS)
     with hubs(world) as made:
-        eventually(lambda: right(world), 30)
+        eventually(lambda: all_published(world), 30)
         mark = world.hub_cluster.audit_mark()
         for each in made:
             assignment = Assignment(each.hub.registry, COUNT)
@@ -294,30 +294,30 @@ def test_each_replica_follows_the_clusters_of_its_services_only(world: World) ->
         assert len(clusters(made[0])) + len(clusters(made[1])) <= len(CLUSTERS) + 1  # one of the clusters of `both`
         add_node(world.remotes["c2"], "new", "10.2.0.9")
         eventually(lambda: world.published("web-c2")[-1:] == ["10.2.0.9"] == world.published("web-c5")[-1:], 15)
-        assert len(world.writes(mark)) == 2  # one for each Service, by one of the two
+        assert len(world.writes(mark)) == 2  # one write per Service, by its writer
 
 
 def test_replica_reports_its_shards(world: World) -> None:
-    """In its status, its metrics and on each Lease; of the other's Services it says who writes them."""
+    """A replica shows its shards in status, metrics and Leases; its status names the writer of other Services."""
     with hubs(world) as made:
-        eventually(lambda: right(world), 30)
+        eventually(lambda: all_published(world), 30)
         said: list[int] = []
         for each, other in zip(made, reversed(made), strict=True):
             status = Snapshots(each.hub).take()
             assert (status.hub.role, status.hub.shard_count) == ("leader", COUNT)
             said += status.hub.shards
             held = set(each.hub.leading.held)
-            eventually(lambda each=each, other=other: _told(each, other), 10)  # type: ignore[misc]
+            eventually(lambda each=each, other=other: _check_other_is_named(each, other), 10)  # type: ignore[misc]
             leads = dict(rows(each, LEADER))
             assert leads == {(str(number),): int(number in held) for number in range(COUNT)}
         assert sorted(said) == list(range(COUNT))
     for found in world.hub_cluster.api.list(LEASES):
         assert found["metadata"]["annotations"][SHARDS] == str(COUNT)
-        assert not found["spec"].get("holderIdentity")  # they ended in good order
+        assert not found["spec"].get("holderIdentity")  # both hubs were stopped properly
 
 
 def rows(running: RunningHub, metric: Metric) -> list[Row]:
-    """What is collected of a metric."""
+    """The collected rows of a metric."""
 
     async def collected() -> Collected:
         return Collector(running.hub).collect()
@@ -325,8 +325,8 @@ def rows(running: RunningHub, metric: Metric) -> list[Row]:
     return next(found for each, found in asyncio.run(collected()) if each is metric)
 
 
-def _told(each: RunningHub, other: RunningHub) -> bool:
-    """Whether a status names the other as who writes what this one does not, and says nothing of what it follows."""
+def _check_other_is_named(each: RunningHub, other: RunningHub) -> bool:
+    """Whether a status names the other hub as the writer of exactly those Services that this hub does not write."""
     status = Snapshots(each.hub).take()
     lines = {service.name: service.status for service in status.services}
     foreign = {str(key) for key in each.hub.registry.targets if not each.hub.writes(key)}
@@ -339,9 +339,9 @@ def _told(each: RunningHub, other: RunningHub) -> bool:
 
 
 def test_a_reload_moves_services_between_replicas(world: World) -> None:
-    """Sources are exchanged: Services go to the other shard, each is right in the end, nothing is written twice."""
+    """If sources change, Services move to the other shard; each is right in the end, and nothing is written twice."""
     with hubs(world) as made:
-        eventually(lambda: right(world), 30)
+        eventually(lambda: all_published(world), 30)
         before = {key: made[0].hub.writes(key) for key in made[0].hub.registry.targets}
         mark = world.hub_cluster.audit_mark()
         turned = dict(zip(CLUSTERS, (*CLUSTERS[1:], CLUSTERS[0]), strict=True))
@@ -368,9 +368,9 @@ def test_a_reload_moves_services_between_replicas(world: World) -> None:
 
 
 def test_replica_with_another_shard_count_stands_by(world: World) -> None:
-    """A replica that counts otherwise writes nothing, and its status names the one that does not."""
+    """A replica with another number of shards writes nothing, and its status names the one with a different number."""
     with hubs(world, 1) as [running]:
-        eventually(lambda: right(world), 30)
+        eventually(lambda: all_published(world), 30)
         for count in (1, 2, 8):
             with RunningHub(world, shards=count, timing=QUICK) as other:
                 wanted = f"has --shards {COUNT}" if count > 1 else ""

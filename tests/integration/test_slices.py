@@ -1,4 +1,4 @@
-"""What the slices of a Service look like, for every kind of Service and registry entry."""
+"""The slices of a Service, for every kind of Service and registry entry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAST_FAILOVER = {"minReady": 1, "after": "1s", "failbackAfter": "1s"}
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """Clusters eu and us with one node each; no Service yet."""
+    """Clusters eu and us with one node each, and no Service yet."""
     made = World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False))).prepare()
     add_node(made.remotes["eu"], "n1", "10.1.0.1", "fd00:1::1", zone="eu-a")
     add_node(made.remotes["us"], "m1", "10.2.0.1")
@@ -42,7 +42,7 @@ def running(world: World) -> Iterator[RunningHub]:
 
 
 def by_cluster(world: World, service: str = "payments") -> dict[str, list[str]]:
-    """Published addresses by source cluster."""
+    """The published addresses by source cluster."""
     found: dict[str, list[str]] = {}
     for each in world.slices(service):
         addresses = [address for endpoint in each["endpoints"] or () for address in endpoint["addresses"]]
@@ -50,11 +50,11 @@ def by_cluster(world: World, service: str = "payments") -> dict[str, list[str]]:
     return {name: sorted(addresses) for name, addresses in found.items() if addresses}
 
 
-# --- what a slice holds ------------------------------------------------------------------------------
+# contents of a slice
 
 
 def test_slice_names_its_owner(running: RunningHub, world: World) -> None:
-    """Labels, annotation and ownerReference are those of the design, and no other."""
+    """A slice has exactly the documented labels, annotation and ownerReference."""
     (slice_,) = world.slices()
     service = world.hub_cluster.api.get(f"{SERVICES}/payments")
 
@@ -71,7 +71,7 @@ def test_slice_names_its_owner(running: RunningHub, world: World) -> None:
 
 
 def test_an_endpoint_names_its_node_and_zone(running: RunningHub, world: World) -> None:
-    """All three conditions, zone and targetRef; no nodeName, which would mean a local node."""
+    """An endpoint has all conditions, zone and targetRef, but no nodeName, which would mean a node of this cluster."""
     (slice_,) = world.slices()
 
     assert slice_["endpoints"] == [
@@ -86,7 +86,7 @@ def test_an_endpoint_names_its_node_and_zone(running: RunningHub, world: World) 
 
 
 def test_labels_of_the_service_follow(running: RunningHub, world: World) -> None:
-    """A Service's own labels are copied when they change; reserved ones are not."""
+    """Changed labels of a Service are copied, except reserved ones."""
     labels = {"team": "a", "endpointslice-hub/owner": "mallory"}
 
     world.hub_cluster.api.patch(f"{SERVICES}/payments", {"metadata": {"labels": labels}})
@@ -96,7 +96,7 @@ def test_labels_of_the_service_follow(running: RunningHub, world: World) -> None
 
 
 def test_ports_of_the_service_follow(running: RunningHub, world: World) -> None:
-    """Another targetPort is one write, in place."""
+    """A changed targetPort is one write to the existing slice."""
     mark = world.hub_cluster.audit_mark()
     ports = [{"name": "https", "port": 443, "targetPort": 31000}]
 
@@ -107,7 +107,7 @@ def test_ports_of_the_service_follow(running: RunningHub, world: World) -> None:
 
 
 def test_ports_of_the_registry_win(running: RunningHub, world: World) -> None:
-    """A port written in the registry entry is taken, also outside allowedPorts; the Service lends its name."""
+    """A port in the registry entry is used even outside allowedPorts; its name is that of the Service's port."""
     world.write(services=[world.service(ports=[{"port": 9443, "appProtocol": "https"}])])
 
     eventually(lambda: world.slices()[0]["ports"][0]["port"] == 9443)
@@ -115,7 +115,7 @@ def test_ports_of_the_registry_win(running: RunningHub, world: World) -> None:
 
 
 def test_a_port_outside_the_range_is_refused_and_nothing_removed(running: RunningHub, world: World) -> None:
-    """PortNotAllowed: what is published stays."""
+    """A port outside allowedPorts is reported as PortNotAllowed, and the published endpoints stay."""
     world.hub_cluster.api.patch(
         f"{SERVICES}/payments", {"spec": {"ports": [{"name": "https", "port": 443, "targetPort": 22}]}}
     )
@@ -138,7 +138,7 @@ def test_each_family_has_its_own_slices(world: World) -> None:
 
 
 def test_a_headless_service_gets_hostnames(world: World) -> None:
-    """The headless label, and the node's name as hostname."""
+    """Slices of a headless Service have the headless label, and the node's name as hostname."""
     world.add_service(clusterIP="None", ipFamilyPolicy="SingleStack", ipFamilies=["IPv4"])
 
     with RunningHub(world):
@@ -150,7 +150,7 @@ def test_a_headless_service_gets_hostnames(world: World) -> None:
 
 
 def test_names_of_63_characters_work(world: World) -> None:
-    """The longest Service, cluster and namespace names stay under every limit."""
+    """The longest names of Service, cluster and namespace fit into all limits."""
     cluster, service = "c" * 63, "s" * 63
     (world.folder / cluster).write_bytes((world.folder / "eu").read_bytes())
     world.add_service(service)
@@ -161,7 +161,7 @@ def test_names_of_63_characters_work(world: World) -> None:
 
 
 def test_endpoints_beyond_the_limit_get_more_slices(world: World) -> None:
-    """The key endpointsPerSlice bounds every slice."""
+    """The key endpointsPerSlice limits the size of every slice."""
     for number in range(2, 6):
         add_node(world.remotes["eu"], f"n{number}", f"10.1.0.{number}")
     world.add_service()
@@ -177,7 +177,7 @@ def test_endpoints_beyond_the_limit_get_more_slices(world: World) -> None:
 
 
 def test_merge_publishes_every_source(world: World) -> None:
-    """One slice per source cluster, all at once."""
+    """With several sources, each has its own slice."""
     world.add_service()
     world.write(services=[world.service("payments", "eu", "us")])
 
@@ -188,7 +188,7 @@ def test_merge_publishes_every_source(world: World) -> None:
 
 
 def test_an_address_of_two_clusters_is_published_once(world: World) -> None:
-    """Who publishes it keeps it, AddressConflict says so, and its withdrawal hands it over without a gap."""
+    """The first source keeps a shared address, AddressConflict reports it, and the other takes over without a gap."""
     world.add_service()
     world.write(services=[world.service("payments", "us", "eu")])
 
@@ -205,7 +205,7 @@ def test_an_address_of_two_clusters_is_published_once(world: World) -> None:
 
 
 def test_failover_switches_when_nothing_is_ready_and_back(world: World) -> None:
-    """The second source takes over after ``after`` and hands back after ``failbackAfter``; never a moment of none."""
+    """The second source takes over after ``after`` and hands back after ``failbackAfter``, without a gap."""
     world.add_service()
     world.write(
         clusters=[
@@ -225,7 +225,7 @@ def test_failover_switches_when_nothing_is_ready_and_back(world: World) -> None:
 
 
 def watch_until(world: World, wanted: dict[str, list[str]]) -> list[dict[str, list[str]]]:
-    """Everything that was published on the way there."""
+    """All states that were published until the wanted one."""
     seen = []
 
     def check() -> bool:
@@ -236,7 +236,7 @@ def watch_until(world: World, wanted: dict[str, list[str]]) -> list[dict[str, li
     return seen
 
 
-# --- Services that are no targets ------------------------------------------------------------------------
+# Services that cannot be targets
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def watch_until(world: World, wanted: dict[str, list[str]]) -> list[dict[str, li
     ],
 )
 def test_a_service_that_cannot_be_a_target_is_refused(world: World, spec: Object, reason: str) -> None:
-    """A Service with a selector, or an ExternalName, gets no slice and a clear reason."""
+    """A Service with a selector, or an ExternalName, gets no slice, with a reason."""
     world.add_service(**spec)
 
     with RunningHub(world) as hub:
@@ -256,7 +256,7 @@ def test_a_service_that_cannot_be_a_target_is_refused(world: World, spec: Object
 
 
 def test_a_missing_service_is_waited_for(world: World) -> None:
-    """Nothing happens until it is created; then its endpoints are there at once."""
+    """A missing Service is waited for; once it exists, its endpoints are published at once."""
     with RunningHub(world) as hub:
         eventually(lambda: hub.status() == "the Service does not exist")
         world.add_service()
@@ -264,7 +264,7 @@ def test_a_missing_service_is_waited_for(world: World) -> None:
 
 
 def test_a_selector_that_appears_leaves_the_slices(running: RunningHub, world: World) -> None:
-    """A target that ceases to be one keeps what is published."""
+    """If a target gets a selector, its published endpoints stay."""
     world.hub_cluster.api.patch(f"{SERVICES}/payments", {"spec": {"selector": {"app": "x"}}})
 
     eventually(lambda: "SelectorPresent" in running.findings())
@@ -272,7 +272,7 @@ def test_a_selector_that_appears_leaves_the_slices(running: RunningHub, world: W
 
 
 def test_a_recreated_service_keeps_its_slices(running: RunningHub, world: World) -> None:
-    """A new UID: the ownerReference is replaced in place by one write, nothing is removed."""
+    """A recreated Service has a new UID: one write replaces the ownerReference, and nothing is removed."""
     before, mark = world.slices(), world.hub_cluster.audit_mark()
 
     world.hub_cluster.api.delete(f"{SERVICES}/payments")
@@ -284,7 +284,7 @@ def test_a_recreated_service_keeps_its_slices(running: RunningHub, world: World)
 
 
 def test_paused_target_is_not_written(running: RunningHub, world: World) -> None:
-    """The annotation freezes a target; without it the target catches up."""
+    """While the annotation pauses a target, it is not written; afterwards it catches up."""
     paused = {"metadata": {"annotations": {"endpointslice-hub/paused": "true"}}}
     world.hub_cluster.api.patch(f"{SERVICES}/payments", paused)
     eventually(lambda: running.status() == "paused")
@@ -299,7 +299,7 @@ def test_paused_target_is_not_written(running: RunningHub, world: World) -> None
 
 
 def test_a_namespace_being_deleted_makes_no_storm(world: World) -> None:
-    """No slice can be created any more: a clear status and a handful of attempts, however much happens."""
+    """While slices cannot be created, the status says why, and there are few attempts, however much changes."""
     world.hub_cluster.api.post("/api/v1/namespaces", {"metadata": {"name": "doomed"}})
     world.add_service(namespace="doomed")
     world.write(services=[world.service(namespace="doomed", endpointsPerSlice=1)])
@@ -313,11 +313,11 @@ def test_a_namespace_being_deleted_makes_no_storm(world: World) -> None:
         assert 1 <= len(world.writes(mark, settle=1.0)) <= 3
 
 
-# --- what may be published -------------------------------------------------------------------------------
+# addresses that may not be published
 
 
 def test_service_cidrs_of_the_hub_cluster_are_never_published(running: RunningHub, world: World) -> None:
-    """A node that reports a ClusterIP of the hub cluster is left out, though allowedCIDRs would let it in."""
+    """A node with a ClusterIP of the hub cluster is left out, even if allowedCIDRs has it."""
     add_node(world.remotes["eu"], "n2", "10.96.0.1")
     add_node(world.remotes["eu"], "n3", "10.1.0.3")
 
@@ -325,7 +325,7 @@ def test_service_cidrs_of_the_hub_cluster_are_never_published(running: RunningHu
 
 
 def test_api_servers_of_the_hub_cluster_are_never_published(world: World) -> None:
-    """A node that reports the address which the API server says is its own is left out, and one is told why."""
+    """A node with an address of the hub cluster's API server is left out, and ``hub why`` gives the reason."""
     server = world.hub_cluster
     world.add_service()
     add_node(world.remotes["eu"], "n2", "10.1.0.77")
@@ -345,7 +345,7 @@ def test_api_servers_of_the_hub_cluster_are_never_published(world: World) -> Non
 
 
 def test_hub_publishes_without_permission_for_service_cidrs(world: World) -> None:
-    """An account that may not list Service CIDRs, in a hub of one namespace, publishes all the same, at once."""
+    """Without the right to list Service CIDRs, a hub of one namespace publishes without delay."""
     world.hub_cluster.kubeconfig(world.kubeconfig, "nobody")
     rules: list[Object] = [
         {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
@@ -364,7 +364,7 @@ def test_hub_publishes_without_permission_for_service_cidrs(world: World) -> Non
 
 
 def test_upsert_only_removes_nothing(world: World) -> None:
-    """policy: upsert-only adds and changes; what is gone stays, also after a restart and without the source."""
+    """With policy upsert-only, removed endpoints stay, even after a restart and without the source."""
     world.add_service()
     world.write(services=[world.service(policy="upsert-only")])
     with RunningHub(world):
@@ -378,11 +378,11 @@ def test_upsert_only_removes_nothing(world: World) -> None:
         world.awaits("10.1.0.1", "10.1.0.2", "10.2.0.1")
 
 
-# --- slices of others ------------------------------------------------------------------------------------
+# slices of other controllers
 
 
 def test_foreign_slices_of_the_service_are_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ForeignEndpoints names them and their maker; they are not touched, and the report ends with them."""
+    """ForeignEndpoints names the slices and their controller; they are not touched, and the report ends with them."""
     monkeypatch.setattr(foreign, "PERIOD", 0.2)
     monkeypatch.setattr(foreign, "IDLE", 0.1)
     world.add_service()
@@ -403,7 +403,7 @@ def test_foreign_slices_of_the_service_are_reported(world: World, monkeypatch: p
 
 
 def test_slices_of_a_previous_owner_are_adopted(world: World) -> None:
-    """The owner label is rewritten in place, by one write for each slice; nothing is removed."""
+    """The owner label of a previous owner's slices is replaced with one write each, and nothing is removed."""
     world.add_service()
     with RunningHub(world):
         world.awaits("10.1.0.1")
@@ -430,11 +430,11 @@ def test_reload_with_another_owner_is_rejected(running: RunningHub, world: World
     assert world.writes(mark) == []
 
 
-# --- garbage, by label -------------------------------------------------------------------------------------
+# removed entries
 
 
 def test_a_service_gone_from_the_file_loses_its_slices_after_the_grace(running: RunningHub, world: World) -> None:
-    """Not before --removal-grace is over."""
+    """The slices of a removed Service are deleted after --removal-grace, and not before."""
     world.add_service("other")
 
     world.write(services=[world.service("other")])
@@ -446,7 +446,7 @@ def test_a_service_gone_from_the_file_loses_its_slices_after_the_grace(running: 
 
 
 def test_orphans_are_collected_at_the_start(world: World) -> None:
-    """What the registry dropped while no hub ran goes too, found by its labels."""
+    """Slices that belong to no registry entry are found by their labels and deleted when the hub starts."""
     world.add_service()
     with RunningHub(world):
         world.awaits("10.1.0.1")
@@ -457,7 +457,7 @@ def test_orphans_are_collected_at_the_start(world: World) -> None:
 
 
 def test_a_source_gone_from_the_file_loses_its_slices_after_the_grace(world: World) -> None:
-    """Also while it cannot be reached; the other source's slices are not written."""
+    """A removed source's slices are deleted even while it is unreachable; the other source's are not written."""
     world.add_service()
     world.write(services=[world.service("payments", "eu", "us")])
     with RunningHub(world, removal_grace=1.5) as hub:
@@ -473,7 +473,7 @@ def test_a_source_gone_from_the_file_loses_its_slices_after_the_grace(world: Wor
 
 
 def test_a_renamed_cluster_keeps_its_slices(running: RunningHub, world: World) -> None:
-    """``formerly``: the source label is rewritten in place, nothing is removed."""
+    """With ``formerly``, the source label is replaced in place, and nothing is removed."""
     before, mark = world.slices(), world.hub_cluster.audit_mark()
     renamed = {**world.cluster("europe", formerly=["eu"]), "kubeconfig": {"path": "eu"}}
 
@@ -484,11 +484,11 @@ def test_a_renamed_cluster_keeps_its_slices(running: RunningHub, world: World) -
     assert world.slices()[0]["metadata"]["uid"] == before[0]["metadata"]["uid"]
 
 
-# --- hot reload --------------------------------------------------------------------------------------------
+# reloads
 
 
 def test_a_reload_touches_only_what_changed(running: RunningHub, world: World) -> None:
-    """A second service is published within 2 s; the first one's slices and the connections stay."""
+    """A second Service is published within 2 s; the first one's slices and the connections stay."""
     world.add_service("other")
     before, lists, mark = world.versions(), running.cluster("eu").lists, world.hub_cluster.audit_mark()
 
@@ -499,8 +499,8 @@ def test_a_reload_touches_only_what_changed(running: RunningHub, world: World) -
     assert (world.versions(), running.cluster("eu").lists) == (before, lists)
 
 
-def test_other_allowed_cidrs_apply_without_asking_again(running: RunningHub, world: World) -> None:
-    """A cluster's changed address policy is applied to what is known; no new list, no new provider."""
+def test_changed_allowed_cidrs_apply_without_a_new_list(running: RunningHub, world: World) -> None:
+    """A changed address policy applies to known addresses, without a new list or provider."""
     lists = running.cluster("eu").lists
     add_node(world.remotes["eu"], "n2", "10.9.0.2")
     world.awaits("10.1.0.1", "10.9.0.2")
@@ -512,7 +512,7 @@ def test_other_allowed_cidrs_apply_without_asking_again(running: RunningHub, wor
 
 
 def test_a_rejected_file_changes_nothing(running: RunningHub, world: World) -> None:
-    """The last good registry stays in force, and a repaired file is taken."""
+    """A rejected file changes nothing, and a repaired one is used."""
     mark = world.hub_cluster.audit_mark()
     world.write_text("version: 1\nclusters: [")
 
@@ -525,7 +525,7 @@ def test_a_rejected_file_changes_nothing(running: RunningHub, world: World) -> N
 
 
 def test_a_broken_entry_freezes_that_entry_only(world: World) -> None:
-    """An error inside one cluster's entry: its slices stay as they are, the others follow."""
+    """The slices of a cluster with a broken entry stay, and other clusters are followed."""
     world.add_service()
     world.write(services=[world.service("payments", "eu", "us")])
     with RunningHub(world):

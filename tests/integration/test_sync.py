@@ -1,4 +1,4 @@
-"""A running hub between real API servers: what it writes, and above all what it does not."""
+"""A running hub with real API servers: which requests it writes, and which it avoids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DRIFT: Object = {"endpoints": [{"addresses": ["10.99.0.1"], "conditions": {"read
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """The clusters ``eu`` and ``us``, an empty Service ``payments``, a registry that publishes eu."""
+    """The clusters ``eu`` and ``us``, a Service ``payments`` without slices, and a registry that publishes eu."""
     made = World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False))).prepare()
     made.add_service()
     made.write()
@@ -28,18 +28,18 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 @pytest.fixture
 def running(world: World) -> Iterator[RunningHub]:
-    """A hub at work, with one node of eu published."""
+    """A running hub that has published one node of eu."""
     add_node(world.remotes["eu"], "n1", "10.1.0.1")
     with RunningHub(world) as hub:
         world.awaits("10.1.0.1")
         yield hub
 
 
-# --- no needless write -----------------------------------------------------------------------------
+# unnecessary writes
 
 
 def test_documented_rbac_rules_are_sufficient(world: World) -> None:
-    """With RBAC that allows Services, slices, Leases, ServiceCIDRs and remote Nodes, nothing is refused."""
+    """With exactly the documented rules no request is refused."""
     servers = (world.hub_cluster, *world.remotes.values())
     marks = [server.audit_mark() for server in servers]
     add_node(world.remotes["eu"], "n1", "10.1.0.1")
@@ -55,7 +55,7 @@ def test_documented_rbac_rules_are_sufficient(world: World) -> None:
 
 
 def test_a_restart_adopts_without_a_write(world: World) -> None:
-    """Slices of a previous run are taken over as they are."""
+    """A restarted hub adopts the slices of the previous run without a write."""
     for number in range(1, 4):
         add_node(world.remotes["eu"], f"n{number}", f"10.1.0.{number}")
     with RunningHub(world):
@@ -70,7 +70,7 @@ def test_a_restart_adopts_without_a_write(world: World) -> None:
 
 
 def test_heartbeats_write_nothing(running: RunningHub, world: World) -> None:
-    """Nodes that report nothing new cost no request."""
+    """Heartbeats cause no request."""
     mark, before = world.hub_cluster.audit_mark(), running.cluster("eu").version
 
     for number in range(50):
@@ -81,7 +81,7 @@ def test_heartbeats_write_nothing(running: RunningHub, world: World) -> None:
 
 
 def test_changed_node_among_a_thousand_is_one_write(world: World) -> None:
-    """A node that changes among 1,000 is exactly one PUT of one slice of 100."""
+    """A changed node among 1,000 causes exactly one PUT, of a slice with 100 endpoints."""
     eu = world.remotes["eu"]
     for number in range(1000):
         add_node(eu, f"n{number}", f"10.1.{number // 250}.{number % 250 + 1}")
@@ -95,11 +95,11 @@ def test_changed_node_among_a_thousand_is_one_write(world: World) -> None:
         assert [(each.verb, each.status) for each in world.writes(mark)] == [("update", 200)]
 
 
-# --- somebody else writes our slices --------------------------------------------------------------
+# edits by others
 
 
 def test_an_edited_slice_is_repaired_at_once(running: RunningHub, world: World) -> None:
-    """Somebody else's edit is undone by one write."""
+    """Another client's edit is undone with one write."""
     (slice_,) = world.slices()
     mark = world.hub_cluster.audit_mark()
 
@@ -110,7 +110,7 @@ def test_an_edited_slice_is_repaired_at_once(running: RunningHub, world: World) 
 
 
 def test_a_deleted_slice_is_made_again_at_once(running: RunningHub, world: World) -> None:
-    """Somebody else's deletion is undone by one write."""
+    """A deleted slice is created again with one write."""
     (slice_,) = world.slices()
     mark = world.hub_cluster.audit_mark()
 
@@ -121,7 +121,7 @@ def test_a_deleted_slice_is_made_again_at_once(running: RunningHub, world: World
 
 
 def test_a_slice_that_a_finalizer_holds_is_made_again_under_another_name(running: RunningHub, world: World) -> None:
-    """One write, and its Service is kept up to date meanwhile; once the finalizer is gone, nothing is to be done."""
+    """If a finalizer holds a deleted slice, another one replaces it with one write and is kept up to date."""
     (slice_,) = world.slices()
     path = world.slice_path(slice_["metadata"]["name"])
     world.hub_cluster.api.patch(path, {"metadata": {"finalizers": ["example.com/hold"]}})
@@ -140,7 +140,7 @@ def test_a_slice_that_a_finalizer_holds_is_made_again_under_another_name(running
 
 
 def test_removed_labels_are_set_back(running: RunningHub, world: World) -> None:
-    """A label of the Service that somebody took from the slice comes back."""
+    """A label of the Service that was removed from the slice is added again."""
     service = "/api/v1/namespaces/edge/services/payments"
     world.hub_cluster.api.patch(service, {"metadata": {"labels": {"team": "a"}}})
     eventually(lambda: world.slices()[0]["metadata"]["labels"].get("team") == "a")
@@ -152,7 +152,7 @@ def test_removed_labels_are_set_back(running: RunningHub, world: World) -> None:
 
 
 def test_a_slice_under_another_clusters_name_is_replaced(running: RunningHub, world: World) -> None:
-    """Where somebody gave a slice to a cluster that is no source, its addresses move to a slice of their own."""
+    """If a slice gets the label of a cluster that is no source, its addresses move to a new slice."""
     label = "multicluster.kubernetes.io/source-cluster"
     path = world.slice_path(world.slices()[0]["metadata"]["name"])
 
@@ -163,14 +163,14 @@ def test_a_slice_under_another_clusters_name_is_replaced(running: RunningHub, wo
 
 
 def test_a_contended_slice_is_repaired_with_growing_delays(running: RunningHub, world: World) -> None:
-    """Who keeps undoing our writes is answered after 0, 1 and 2 s, and reported."""
+    """Repeated edits by others are undone after 0, 1 and 2 s, and reported."""
     path = world.slice_path(world.slices()[0]["metadata"]["name"])
     mark = world.hub_cluster.audit_mark()
     for _ in range(3):
         world.hub_cluster.api.patch(path, DRIFT)
         world.awaits("10.1.0.1", timeout=5.0)
 
-    # By the server's clock, since this process may be kept from looking.
+    # by the server's clock, since this process may be slow to observe
     repairs = world.writes(mark)
     edits = [each for each in world.hub_cluster.requests(mark, "admin") if each.verb == "patch"]
     delays = [repair.received - edit.ended for edit, repair in zip(edits, repairs, strict=True)]
@@ -181,7 +181,7 @@ def test_a_contended_slice_is_repaired_with_growing_delays(running: RunningHub, 
 
 
 def test_a_new_endpoint_reaches_a_contended_slice_at_once(running: RunningHub, world: World) -> None:
-    """Contention holds back repetitions, never news."""
+    """A new endpoint is published at once, even in a slice whose repairs are delayed."""
     path = world.slice_path(world.slices()[0]["metadata"]["name"])
     for _ in range(3):
         world.hub_cluster.api.patch(path, DRIFT)
@@ -194,7 +194,7 @@ def test_a_new_endpoint_reaches_a_contended_slice_at_once(running: RunningHub, w
 
 
 def test_foreign_annotation_is_kept(running: RunningHub, world: World) -> None:
-    """What others annotate neither costs a write nor gets lost with the next one."""
+    """Annotations of others cause no write, and survive the hub's next write."""
     path = world.slice_path(world.slices()[0]["metadata"]["name"])
     mark = world.hub_cluster.audit_mark()
 
@@ -209,10 +209,10 @@ def test_foreign_annotation_is_kept(running: RunningHub, world: World) -> None:
 def test_conflict_rereads_the_slice_and_plans_again(
     running: RunningHub, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A foreign write between our read and our PUT: 409, one GET, one PUT of the right thing, no blind retry."""
+    """If a slice changes before the hub's PUT, the PUT is a 409, and the hub reads, plans and writes again."""
     path = world.slice_path(world.slices()[0]["metadata"]["name"])
     local = running.hub.local
-    # The watch is late: the foreign write is not seen before ours starts.
+    # The watch is delayed, so that the hub does not see the foreign write before its own.
     monkeypatch.setattr(local.slices, "upsert", lambda *_: None)
     mark = world.hub_cluster.audit_mark()
     world.hub_cluster.api.patch(path, {"metadata": {"annotations": {"tool.example/seen": "yes"}}})
@@ -227,7 +227,7 @@ def test_conflict_rereads_the_slice_and_plans_again(
 
 
 def test_foreign_slice_with_our_name_is_not_written(world: World) -> None:
-    """The next free name is used, ForeignSlice is reported, and not one byte of the other slice changes."""
+    """If another controller's slice has the name, the next free name is used, and ForeignSlice is reported."""
     add_node(world.remotes["eu"], "n1", "10.1.0.1")
     with RunningHub(world):
         world.awaits("10.1.0.1")
@@ -250,7 +250,7 @@ def test_foreign_slice_with_our_name_is_not_written(world: World) -> None:
 
 
 def test_slices_of_another_hub_are_not_written(running: RunningHub, world: World) -> None:
-    """A slice with our owner and another lease belongs to another hub: OwnerConflict."""
+    """A slice with this owner but another lease belongs to another hub, and is reported as OwnerConflict."""
     path = world.slice_path(world.slices()[0]["metadata"]["name"])
     lease = {"endpointslice-hub/lease": "other/endpointslice-hub-default"}
 
@@ -261,11 +261,11 @@ def test_slices_of_another_hub_are_not_written(running: RunningHub, world: World
     assert world.hub_cluster.api.get(path) == theirs
 
 
-# --- refusals ---------------------------------------------------------------------------------------
+# refused writes
 
 
 def test_only_the_refused_address_is_dropped(world: World) -> None:
-    """A 422 that names an endpoint: that one is left out and reported, the others are published."""
+    """If a 422 names an endpoint, only that one is left out and reported."""
     (world.folder / "inventory.json").write_text(
         '[{"name": "a", "private_ip": "0.0.0.0", "ready": true, "worker": true},'
         ' {"name": "b", "private_ip": "10.1.0.2", "ready": true, "worker": true}]'
@@ -284,7 +284,7 @@ def test_only_the_refused_address_is_dropped(world: World) -> None:
 def test_a_refused_slice_is_tried_again_with_growing_delays(
     running: RunningHub, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An admission policy that names no endpoint blocks its slice only; when it goes, the slice follows."""
+    """If an admission policy refuses a slice without naming an endpoint, only that slice waits, and it is retried."""
     monkeypatch.setattr(repeats, "FIRST", 0.5)
     world.write(services=[world.service(sources=[{"cluster": "eu"}, {"cluster": "us"}])])
     refuse_slices(world.hub_cluster, "!('10.2.0.1' in object.endpoints.map(e, e.addresses[0]))")
@@ -306,7 +306,7 @@ POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicy"
 
 
 def refuse_slices(server: ApiServer, expression: str) -> None:
-    """An admission policy for slices, in force when this returns."""
+    """Create an admission policy for slices, and wait until it is in force."""
     rules = [
         {
             "apiGroups": ["discovery.k8s.io"],

@@ -1,4 +1,4 @@
-"""Remote clusters in every state: what the hub says of them, and that none of them hurts anybody else."""
+"""Remote clusters in every state: how the hub reports them, and that none affects another."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 @pytest.fixture
 def running(world: World) -> Iterator[RunningHub]:
-    """A hub that has published both."""
+    """A running hub that has published both."""
     with RunningHub(world) as hub:
         world.awaits("10.1.0.1", "10.2.0.1")
         yield hub
 
 
 @pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kubeconfigs are looked at twice a second."""
+def fast_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check kubeconfigs twice a second."""
     monkeypatch.setattr(remote_cluster, "ACCESS_CHECK", 0.5)
 
 
 @pytest.fixture
 def dead_dns(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """A resolver that knows nothing of ``dead.test`` and says so only when the event is set; no packet leaves."""
+    """A resolver that reports ``dead.test`` as unknown, but only once the event is set. It sends no packet."""
     ended = threading.Event()
     real = socket.getaddrinfo
 
@@ -69,7 +69,7 @@ def dead_dns(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def edit(path: Path, **values: Any) -> None:
-    """Change the only cluster or user of a kubeconfig, and replace the file at once."""
+    """Change the only cluster or user of a kubeconfig, and replace the file in one step."""
     content: Object = yaml.safe_load(path.read_text())
     for section in (content["clusters"][0]["cluster"], content["users"][0]["user"]):
         section.update(
@@ -80,17 +80,17 @@ def edit(path: Path, **values: Any) -> None:
     new.rename(path)
 
 
-# --- states in plain words ------------------------------------------------------------------------------
+# states
 
 
-def test_a_healthy_cluster_is_ready_since_a_time(running: RunningHub) -> None:
-    """Ready, without an error, with the time it became so."""
+def test_a_healthy_cluster_is_ready_with_a_time(running: RunningHub) -> None:
+    """A healthy cluster is Ready without an error, and has the time since when."""
     eventually(lambda: running.state("eu") == "Ready: ")
     assert 0 <= time.time() - running.cluster("eu").status.since < 60
 
 
 def test_a_refused_connection_is_unreachable(world: World) -> None:
-    """Nobody listens: Unreachable, and the server is named."""
+    """A refused connection is Unreachable, with the server's name."""
     port = free_port()
     edit(world.folder / "us", server=f"https://127.0.0.1:{port}")
 
@@ -100,7 +100,7 @@ def test_a_refused_connection_is_unreachable(world: World) -> None:
 
 
 def test_a_name_that_does_not_resolve_is_unreachable(world: World, dead_dns: threading.Event) -> None:
-    """Dead DNS is said in words."""
+    """A name that does not resolve is Unreachable, with the reason in words."""
     dead_dns.set()
     edit(world.folder / "us", server=f"https://{DEAD_NAME}:6443")
 
@@ -110,7 +110,7 @@ def test_a_name_that_does_not_resolve_is_unreachable(world: World, dead_dns: thr
 
 
 def test_certificate_of_another_ca_is_degraded(world: World) -> None:
-    """A wrong CA is Degraded, never Unreachable: somebody must act, and no policy may follow from it."""
+    """A certificate of another CA is Degraded, not Unreachable: an operator must act, and no policy applies."""
     wrong = base64.b64encode(Authority("wrong").pem.encode()).decode()
     edit(world.folder / "us", certificate_authority_data=wrong)
 
@@ -120,7 +120,7 @@ def test_certificate_of_another_ca_is_degraded(world: World) -> None:
 
 
 def test_a_wrong_token_degrades(world: World) -> None:
-    """401 says whose credential is to be renewed."""
+    """A 401 is Degraded and names the credential to renew."""
     edit(world.folder / "us", token="wrong")
 
     with RunningHub(world) as hub:
@@ -130,7 +130,7 @@ def test_a_wrong_token_degrades(world: World) -> None:
 
 
 def test_an_expired_client_certificate_degrades(world: World) -> None:
-    """A client certificate that has run out is no reason to call a cluster unreachable."""
+    """An expired client certificate is Degraded, not Unreachable."""
     world.remotes["us"].certificate_kubeconfig(world.folder / "us", "hub", lifetime=timedelta(seconds=-60))
 
     with RunningHub(world) as hub:
@@ -138,7 +138,7 @@ def test_an_expired_client_certificate_degrades(world: World) -> None:
 
 
 def test_a_missing_rule_is_named_and_recovery_needs_no_restart(world: World) -> None:
-    """403 names the RBAC rule; once it is granted, the cluster is Ready and its nodes are published."""
+    """A 403 names the missing RBAC rule; with that rule the cluster is Ready, and its nodes are published."""
     us = world.remotes["us"]
     us.kubeconfig(world.folder / "us", "nobody")
 
@@ -152,11 +152,11 @@ def test_a_missing_rule_is_named_and_recovery_needs_no_restart(world: World) -> 
         assert hub.state("us") == "Ready: "
 
 
-# --- a dead remote and the others --------------------------------------------------------------------------
+# a dead cluster and the others
 
 
 def test_a_killed_remote_loses_no_endpoint(running: RunningHub, world: World) -> None:
-    """A kill -9 and a restart of a remote's API server: no write at all, and then it is followed again."""
+    """A remote's API server is killed and restarted without any write, and is then followed again."""
     us, mark = world.remotes["us"], world.hub_cluster.audit_mark()
 
     us.kill()
@@ -170,7 +170,7 @@ def test_a_killed_remote_loses_no_endpoint(running: RunningHub, world: World) ->
 
 
 def test_nodes_that_left_during_an_outage_leave_after_it(running: RunningHub, world: World) -> None:
-    """History lost while the watch was down (410): the new list counts, and only it."""
+    """After an expired watch, the new list removes nodes that left during the outage."""
     us = world.remotes["us"]
     add_node(us, "m2", "10.2.0.2")
     world.awaits("10.1.0.1", "10.2.0.1", "10.2.0.2")
@@ -182,7 +182,7 @@ def test_nodes_that_left_during_an_outage_leave_after_it(running: RunningHub, wo
 
 
 def test_dead_remote_does_not_delay_others(running: RunningHub, world: World) -> None:
-    """While one remote is dead, a change in another is published as fast as ever."""
+    """While one remote is dead, a change in another one is published as fast as usual."""
     world.remotes["us"].kill()
     eventually(lambda: running.state("us").startswith("Unreachable"))
 
@@ -192,7 +192,7 @@ def test_dead_remote_does_not_delay_others(running: RunningHub, world: World) ->
 
 
 def test_a_frozen_remote_delays_no_start(world: World) -> None:
-    """A server that accepts and never answers holds up neither the start nor the others."""
+    """A paused server delays neither the start nor other clusters."""
     with frozen(world.remotes["us"]), RunningHub(world) as hub:
         world.awaits("10.1.0.1", timeout=3.0)
         assert hub.hub.health.local_synced or hub.hub.local.synced
@@ -201,7 +201,7 @@ def test_a_frozen_remote_delays_no_start(world: World) -> None:
 
 
 def test_dead_dns_delays_no_start(world: World, dead_dns: threading.Event) -> None:
-    """Thirty clusters whose names are never answered hold up nobody."""
+    """Thirty clusters whose names are not resolved delay no other cluster."""
     names = [f"dead-{number}" for number in range(30)]
     edit(world.folder / "us", server=f"https://{DEAD_NAME}:6443")
     dead = [{**world.cluster(name), "kubeconfig": {"path": "us"}} for name in names]
@@ -215,7 +215,7 @@ def test_dead_dns_delays_no_start(world: World, dead_dns: threading.Event) -> No
 
 
 def test_a_restart_while_a_remote_is_down_adopts_its_slices(world: World) -> None:
-    """What a dead remote published stays as it is, without a write, and is set back when somebody deletes it."""
+    """Slices of a dead remote are adopted without a write, and created again if someone deletes them."""
     with RunningHub(world):
         world.awaits("10.1.0.1", "10.2.0.1")
     world.remotes["us"].kill()
@@ -230,7 +230,7 @@ def test_a_restart_while_a_remote_is_down_adopts_its_slices(world: World) -> Non
 
 
 def test_a_recreated_service_gets_the_endpoints_of_a_dead_remote(running: RunningHub, world: World) -> None:
-    """Last known good belongs to the source, not to the slices."""
+    """A recreated Service gets the last known endpoints of a dead remote, though its slices are gone."""
     world.remotes["us"].kill()
     eventually(lambda: running.state("us").startswith("Unreachable"))
     services = "/api/v1/namespaces/edge/services"
@@ -245,7 +245,7 @@ def test_a_recreated_service_gets_the_endpoints_of_a_dead_remote(running: Runnin
 
 
 def test_an_unpublished_dead_source_is_no_failover_target(world: World) -> None:
-    """A source that was ready once and is unreachable now is not failed over to."""
+    """An unreachable source is not a failover target, even if it was ready before."""
     world.write(
         clusters=[world.cluster("eu"), world.cluster("us")],
         services=[world.service("payments", "eu", "us", strategy="failover", failover={"after": "0.5s"})],
@@ -261,17 +261,17 @@ def test_an_unpublished_dead_source_is_no_failover_target(world: World) -> None:
         assert world.published() == ["10.1.0.1"]
 
 
-# --- the unreachable policy ------------------------------------------------------------------------------------
+# the policy for unreachable clusters
 
 
 def with_policy(world: World, policy: str) -> None:
-    """``unreachable`` of us after a second."""
+    """Write a registry in which us has this policy after one second."""
     clusters = [world.cluster("eu"), world.cluster("us", unreachable={"after": "1s", "policy": policy})]
     world.write(clusters=clusters, services=[world.service("payments", "eu", "us")])
 
 
 def test_unreachable_not_ready_drains(world: World) -> None:
-    """policy: not-ready, and ready again when the cluster answers."""
+    """With policy not-ready the endpoints become not ready, and ready again when the cluster answers."""
 
     def conditions() -> list[tuple[bool, bool]]:
         found = [each["endpoints"][0] for each in world.slices()]
@@ -288,7 +288,7 @@ def test_unreachable_not_ready_drains(world: World) -> None:
 
 
 def test_unreachable_remove_removes_and_brings_back(world: World) -> None:
-    """policy: remove, after its time and not before; the endpoints return with the cluster."""
+    """With policy remove the endpoints are removed after the time, and return with the cluster."""
     with_policy(world, "remove")
     with RunningHub(world):
         world.awaits("10.1.0.1", "10.2.0.1")
@@ -300,8 +300,8 @@ def test_unreachable_remove_removes_and_brings_back(world: World) -> None:
         world.awaits("10.1.0.1", "10.2.0.1", timeout=15)
 
 
-def test_unreachable_policies_do_not_follow_from_401(world: World) -> None:
-    """Only a connection-level failure counts: a revoked token keeps the endpoints."""
+def test_unreachable_policy_does_not_apply_to_401(world: World) -> None:
+    """Only failed connections count: with a revoked token the endpoints stay."""
     with_policy(world, "remove")
     with RunningHub(world):
         world.awaits("10.1.0.1", "10.2.0.1")
@@ -312,8 +312,8 @@ def test_unreachable_policies_do_not_follow_from_401(world: World) -> None:
         assert world.published() == ["10.1.0.1", "10.2.0.1"]
 
 
-def test_two_unreachable_clusters_make_the_hub_the_suspect(world: World) -> None:
-    """With most clusters gone at once, policy remove is suspended; it applies again when one is back."""
+def test_policy_is_suspended_while_most_clusters_are_unreachable(world: World) -> None:
+    """While most clusters are unreachable, policy remove is suspended; it applies again when one is back."""
     with_policy(world, "remove")
     with RunningHub(world) as hub:
         world.awaits("10.1.0.1", "10.2.0.1")
@@ -326,21 +326,21 @@ def test_two_unreachable_clusters_make_the_hub_the_suspect(world: World) -> None
         world.awaits("10.1.0.1", timeout=15)
 
 
-# --- kubeconfigs that change -----------------------------------------------------------------------------------
+# changed kubeconfigs
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("fast_checks")
 def test_a_replaced_kubeconfig_is_picked_up(running: RunningHub, world: World) -> None:
-    """The file leads to another server: within seconds that one is followed, without a restart."""
+    """If the file points to another server, that one is followed within seconds, without a restart."""
     (world.folder / "us.new").write_bytes((world.folder / "eu").read_bytes())
     (world.folder / "us.new").rename(world.folder / "us")
 
     eventually(lambda: running.cluster("us").nodes.keys() == {"n1"})
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("fast_checks")
 def test_a_repaired_kubeconfig_is_picked_up(world: World) -> None:
-    """A file that is missing at the start is used soon after it is there."""
+    """A file that is missing at the start is used soon after it is created."""
     content = (world.folder / "us").read_bytes()
     (world.folder / "us").unlink()
 
@@ -351,7 +351,7 @@ def test_a_repaired_kubeconfig_is_picked_up(world: World) -> None:
 
 
 def test_a_rotated_token_file_is_read_again(world: World) -> None:
-    """A token that expires in its file is replaced there: no 401 lasts, no restart."""
+    """A token that is replaced in its file is used without a restart and without a lasting 401."""
     us = world.remotes["us"]
     token = world.folder / "us.token"
     token.write_text("wrong")
@@ -365,9 +365,9 @@ def test_a_rotated_token_file_is_read_again(world: World) -> None:
         world.awaits("10.1.0.1", "10.2.0.1", timeout=15)
 
 
-@pytest.mark.usefixtures("soon")
+@pytest.mark.usefixtures("fast_checks")
 def test_a_kubeconfig_from_a_secret_is_used_and_followed(world: World) -> None:
-    """It works, and when the Secret gets another one, that is used."""
+    """A kubeconfig from a Secret works, and a changed one is used."""
     secrets = "/api/v1/namespaces/default/secrets"
     world.hub_cluster.grant("hub", *SECRET_RULES, namespace="default")
     world.write(
@@ -386,7 +386,7 @@ def test_a_kubeconfig_from_a_secret_is_used_and_followed(world: World) -> None:
 
 
 def test_a_secret_that_may_not_be_read_names_the_hubs_rule(world: World) -> None:
-    """The missing right is the hub's, in the hub cluster; nobody is sent to the remote."""
+    """The error names the hub's missing rule in the hub cluster, and does not point to the remote cluster."""
     world.write(clusters=[world.cluster("us", kubeconfig={"secret": "us"})], services=[world.service("payments", "us")])
 
     with RunningHub(world) as hub:
@@ -394,15 +394,15 @@ def test_a_secret_that_may_not_be_read_names_the_hubs_rule(world: World) -> None
 
 
 def encoded(world: World) -> str:
-    """The kubeconfig of us as a Secret has it."""
+    """The kubeconfig of us, encoded as in a Secret."""
     return base64.b64encode((world.folder / "us").read_bytes()).decode()
 
 
-# --- the hub's own ends ----------------------------------------------------------------------------------------
+# stopping the hub
 
 
 def test_a_stopped_hub_hands_over_within_two_seconds(world: World) -> None:
-    """SIGTERM: exit 0 within 5 s, the Lease is free, the next hub writes at once and rewrites nothing."""
+    """After SIGTERM the hub exits with 0 within 5 s and releases the Lease; the next one writes changes at once."""
     with HubProcess(world) as first:
         world.awaits("10.1.0.1", "10.2.0.1", timeout=15)
         before = world.versions()
@@ -419,7 +419,7 @@ def test_a_stopped_hub_hands_over_within_two_seconds(world: World) -> None:
 
 
 def test_a_standby_takes_over_within_seconds_of_a_release(world: World) -> None:
-    """A hub that stands by looks at the Lease every few seconds and goes on where the first one stopped."""
+    """A standby takes over a released Lease within seconds, and continues."""
     with RunningHub(world) as first:
         world.awaits("10.1.0.1", "10.2.0.1")
         with RunningHub(world) as second:
@@ -429,13 +429,13 @@ def test_a_standby_takes_over_within_seconds_of_a_release(world: World) -> None:
 
 
 def test_a_killed_hub_leaves_everything_and_the_next_one_adopts(world: World) -> None:
-    """After kill -9 the slices stay; the next hub leads when the Lease has run out, and writes nothing."""
+    """After SIGKILL the slices stay; the next hub leads once the Lease has expired, and writes nothing."""
     with HubProcess(world) as first:
         world.awaits("10.1.0.1", "10.2.0.1", timeout=15)
         first.kill()
     before = world.versions()
     assert world.hub_cluster.api.get(LEASE)["spec"]["holderIdentity"]
-    world.hub_cluster.api.delete(LEASE)  # as good as expired: its holder is dead
+    world.hub_cluster.api.delete(LEASE)  # like an expired Lease: its holder is dead
 
     with RunningHub(world) as second:
         eventually(lambda: second.hub.elector.leading)
@@ -446,7 +446,7 @@ def test_a_killed_hub_leaves_everything_and_the_next_one_adopts(world: World) ->
 
 
 def test_sigterm_finishes_the_write_in_flight(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write under way is waited for; no further one starts."""
+    """A stopping hub waits for a write in progress, and starts no other."""
     world.add_service("other")
     world.write(services=[world.service("payments", "eu", "us")])
     with RunningHub(world) as hub:
@@ -460,6 +460,6 @@ def test_sigterm_finishes_the_write_in_flight(world: World, monkeypatch: pytest.
             eventually(lambda: hub.hub.health.stopping)
         stopper.join(6)
         assert not stopper.is_alive()
-        assert hub.hub.writer.writes["update"] == 1  # its answer was heard, and no second one sent
+        assert hub.hub.writer.writes["update"] == 1  # the hub got its answer and sent no second write
 
     assert "10.1.0.2" in world.published()

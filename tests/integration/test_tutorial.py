@@ -1,4 +1,4 @@
-"""docs/tutorial.md, done as it says: its files, its commands, its outputs. API servers stand in for kind's clusters."""
+"""docs/tutorial.md, followed with its files, commands and outputs. API servers replace the kind clusters."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
-    """Before the first line."""
+    """A reader at the start of the page."""
     made = Reader(tmp_path, PAGE)
     yield made
     made.close()
 
 
 def test_the_tutorial_works(reader: Reader, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> None:
-    """Every file and every `hub` command of the page, in its order, with the exit codes and the outputs it shows."""
+    """Every file and every `hub` command of the page works in order, with the exit codes and outputs that it shows."""
     world = World(reader.folder, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False)))
 
     clusters = reader.commands()
@@ -42,7 +42,7 @@ def test_the_tutorial_works(reader: Reader, hub_cluster: ApiServer, remote_clust
             server.api.patch(f"/api/v1/nodes/{name}-{role}/status", {"status": body["status"]})
     assert reader.commands() == ["pip install . ./providers/node-addresses"]
 
-    _, service = yaml.safe_load_all(reader.next("yaml"))  # the namespace edge is there
+    _, service = yaml.safe_load_all(reader.next("yaml"))  # the namespace edge exists already
     hub_cluster.api.post("/api/v1/namespaces/edge/services", service)
     assert len(reader.commands()) == 1
     (reader.folder / "clusters.yaml").write_text(reader.next("yaml"))
@@ -64,7 +64,7 @@ def test_the_tutorial_works(reader: Reader, hub_cluster: ApiServer, remote_clust
     world.awaits(*everything, timeout=20)
     [why] = reader.commands()
     [words] = re.findall(r"^Its first line says `(.*?)`", PAGE, re.MULTILINE)
-    assert words in reader.hub(why).splitlines()[1]  # below the names of the columns
+    assert words in reader.hub(why).splitlines()[1]  # line 0 has the names of the columns
     assert len(world.slices()) == 2
 
     stop, status = reader.commands()
@@ -83,6 +83,6 @@ def test_the_tutorial_works(reader: Reader, hub_cluster: ApiServer, remote_clust
 
 
 def shows(expected: str, printed: str) -> None:
-    """Every line that the page shows is printed, whatever the width of the columns."""
+    """Every line of the page is printed, whatever the widths of the columns."""
     words = [line.split() for line in printed.splitlines()]
     assert [line for line in expected.splitlines() if line.split() not in words] == [], printed

@@ -1,4 +1,4 @@
-"""From one version of the hub to the next and back, and leaving: no slice is written for it."""
+"""Upgrading the hub, going back, and leaving it: no slice is written for any of these."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LATER_STATE = '{"v":99,"withheld":{"reason":"of a version to come"}}'
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """Clusters eu and us, empty yet."""
+    """The clusters eu and us, both empty."""
     return World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False))).prepare()
 
 
 @pytest.fixture(params=RELEASES, ids=lambda file: file.stem)
 def released(request: pytest.FixtureRequest, world: World) -> list[Object]:
-    """What a release left in the hub cluster, and the inputs it had."""
+    """The slices that a release wrote, restored in the hub cluster with its inputs."""
     content = json.loads(request.param.read_text())
     golden.prepare(world, content["inputs"])
     slices: list[Object] = content["slices"]
@@ -34,7 +34,7 @@ def released(request: pytest.FixtureRequest, world: World) -> list[Object]:
 
 
 def works(hub: RunningHub, world: World) -> bool:
-    """Whether a hub leads, knows every cluster and has judged every target."""
+    """Whether a hub leads, knows every cluster and has decided about every target."""
     names = [each["name"] for each in world.registry["services"]]
     return (
         hub.hub.elector.leading
@@ -44,7 +44,7 @@ def works(hub: RunningHub, world: World) -> bool:
 
 
 def test_slices_of_a_release_are_adopted_without_a_write(world: World, released: list[Object]) -> None:
-    """This version would publish what the release published: 0 writes, and they still follow their nodes."""
+    """This version adopts the slices of a release with 0 writes, and then follows the nodes."""
     golden.restore(world, released)
     mark = world.hub_cluster.audit_mark()
 
@@ -61,7 +61,7 @@ def test_slices_of_a_release_are_adopted_without_a_write(world: World, released:
 
 
 def test_same_inputs_write_the_same_slices_as_the_release(world: World, released: list[Object]) -> None:
-    """From nothing, the same inputs make the same slices: another form of them needs another release's file."""
+    """From the same inputs this version writes the same slices; if their form changes, a release needs a new file."""
     with RunningHub(world):
         made = golden.portable(golden.settled(world))
 
@@ -71,7 +71,7 @@ def test_same_inputs_write_the_same_slices_as_the_release(world: World, released
 
 
 def test_slices_of_a_later_version_are_taken_back_without_a_write(world: World, released: list[Object]) -> None:
-    """What a later version annotates, and a guard record that it wrote, stay where they are: n, n + 1, n."""
+    """Annotations and guard records of a later version stay without a write when the hub goes back to this version."""
     golden.restore(world, released, **{"endpointslice-hub/of-a-later-version": "yes"})
     [first] = [each for each in golden.observed(world) if golden.source(each) == "us" and "merged" in str(each)]
     path = world.slice_path(first["metadata"]["name"])
@@ -89,8 +89,8 @@ def test_slices_of_a_later_version_are_taken_back_without_a_write(world: World, 
     assert annotations[ANNOTATION_STATE] == LATER_STATE
 
 
-def test_a_hub_that_leaves_leaves_its_slices(world: World, released: list[Object]) -> None:
-    """Stopping the hub for good changes no slice; `hub purge` is what removes them (test_operate.py)."""
+def test_stopping_the_hub_for_good_keeps_its_slices(world: World, released: list[Object]) -> None:
+    """Stopping the hub for good changes no slice; `hub purge` removes them (test_operate.py)."""
     with RunningHub(world):
         before = golden.settled(world)
 

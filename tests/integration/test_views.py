@@ -1,4 +1,4 @@
-"""Endpoint views of real API servers: the command line, the stream, consumers, remote clusters that die."""
+"""Endpoint views with real API servers: the command line, the stream, consumers, dead remote clusters."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ VIEW_RULES: tuple[Object, ...] = (
     {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
 )
-"""What views need in a remote cluster, in all namespaces."""
+"""Rules for views in a remote cluster, in all namespaces."""
 REVIEW_RULES: tuple[Object, ...] = (
     {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
     {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
 )
-"""What the hub needs in order to ask who reads."""
+"""Rules for authenticating readers."""
 WANTED = {"dcontroller.io/endpointslice-controller-enabled": ""}
 PORTS = [{"name": "http", "port": 80, "targetPort": 80}, {"name": "https", "port": 8843, "targetPort": 8843}]
 SERVICES = "/api/v1/namespaces/edge/services"
@@ -67,18 +67,18 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 
 def add_service(server: ApiServer, name: str = "testsvc") -> None:
-    """A Service with two ports that asks for views."""
+    """Create a Service with two ports that requests views."""
     server.api.post(SERVICES, {"metadata": {"name": name, "annotations": WANTED}, "spec": {"ports": PORTS}})
 
 
 def endpoints(addresses: Sequence[str]) -> list[Object]:
-    """Ready ones, the last of them because nothing is said."""
+    """Ready endpoints; the last one has no conditions, which means ready."""
     ready = [{"addresses": [each], "conditions": {"ready": True}} for each in addresses[:-1]]
     return [*ready, *({"addresses": [each]} for each in addresses[-1:])]
 
 
 def add_slice(server: ApiServer, *addresses: str, name: str = "testsvc-1", service: str = "testsvc") -> None:
-    """A slice with both ports."""
+    """Create a slice with both ports."""
     ports = [{"name": each["name"], "port": each["port"]} for each in PORTS]
     meta = {"name": name, "labels": {"kubernetes.io/service-name": service}}
     body = {"metadata": meta, "addressType": "IPv4", "endpoints": endpoints(addresses), "ports": ports}
@@ -86,12 +86,12 @@ def add_slice(server: ApiServer, *addresses: str, name: str = "testsvc-1", servi
 
 
 def scale(server: ApiServer, *addresses: str, name: str = "testsvc-1") -> None:
-    """Other addresses."""
+    """Replace the addresses of a slice."""
     server.api.patch(f"{SLICES}/{name}", {"endpoints": endpoints(addresses)})
 
 
 class Lines:
-    """JSON lines that somebody sends, as they come."""
+    """Reads JSON lines from a stream in a thread."""
 
     def __init__(self, stream: Any) -> None:
         self._queue: queue.Queue[Any] = queue.Queue()
@@ -104,11 +104,11 @@ class Lines:
                 self._queue.put(json.loads(line))
 
     def take(self, number: int, timeout: float = 15.0) -> list[Object]:
-        """So many events."""
+        """The next ``number`` events."""
         return [self._queue.get(timeout=timeout) for _ in range(number)]
 
     def until_bookmark(self) -> list[Object]:
-        """The snapshot."""
+        """The events up to the bookmark."""
         found: list[Object] = []
         while not found or found[-1]["type"] != "Bookmark":
             found += self.take(1)
@@ -117,7 +117,7 @@ class Lines:
 
 @contextmanager
 def command(world: World, *arguments: str) -> Iterator[Lines]:
-    """``hub endpoints --watch -o json``."""
+    """Run ``hub endpoints --watch -o json``."""
     argv = [sys.executable, "-m", "hub", "endpoints", "--watch", "-o", "json", "--kubeconfig", str(world.kubeconfig)]
     child = subprocess.Popen([*argv, *arguments], cwd=ROOT, stdout=subprocess.PIPE)
     try:
@@ -128,23 +128,23 @@ def command(world: World, *arguments: str) -> Iterator[Lines]:
 
 
 def listing(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """``hub endpoints``, once."""
+    """Run ``hub endpoints`` once."""
     argv = [sys.executable, "-m", "hub", "endpoints", "--kubeconfig", str(world.kubeconfig), *arguments]
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
 
 
 def kinds(events: Sequence[Object]) -> list[str]:
-    """The types."""
+    """The types of the events."""
     return [each["type"] for each in events]
 
 
 def addresses(events: Sequence[Object]) -> set[tuple[int, str]]:
-    """Port and address of each object."""
+    """The port and address of each object."""
     return {(each["object"]["spec"]["port"], each["object"]["spec"]["address"]) for each in events}
 
 
-def test_the_scenario_of_dcontroller(world: World) -> None:
-    """2 ports × 2 addresses: 4 upserts, names byte for byte; one more address: 2; the Service deleted: 6 deletes."""
+def test_watch_has_the_events_of_dcontroller(world: World) -> None:
+    """2 ports × 2 addresses give 4 upserts with exact names, another address 2, deleting the Service 6 deletes."""
     with command(world, "--compat", "dcontroller") as lines:
         assert kinds(lines.until_bookmark()) == ["Bookmark"]
         add_service(world.hub_cluster)
@@ -166,7 +166,7 @@ def test_the_scenario_of_dcontroller(world: World) -> None:
 
 
 def test_views_are_gathered_and_withdrawn_with_the_annotation(world: World) -> None:
-    """One object per port that is updated as a whole, and deleted once the Service does not ask for it any more."""
+    """There is one object per port, updated as a whole, and deleted when the Service no longer requests views."""
     add_service(world.hub_cluster)
     add_slice(world.hub_cluster, "10.0.0.1")
     with command(world, "--gather") as lines:
@@ -185,7 +185,7 @@ def test_views_are_gathered_and_withdrawn_with_the_annotation(world: World) -> N
 
 
 def test_a_table_of_several_clusters_and_one_that_may_not_be_read(world: World, hub_cluster: ApiServer) -> None:
-    """Clusters and Services by the registry's expression; what cannot be read is named, and the exit code says so."""
+    """The table has the registry's clusters and Services; unreadable ones are named, and the exit code shows it."""
     add_service(hub_cluster)
     add_slice(hub_cluster, "10.0.0.1")
     add_service(world.remotes["eu"], "other")
@@ -209,7 +209,7 @@ def test_a_table_of_several_clusters_and_one_that_may_not_be_read(world: World, 
 
 
 def recorder(world: World) -> Path:
-    """A consumer named ``recorder``, to be found in a folder that is imported from."""
+    """A folder to import from, with a consumer named ``recorder``."""
     folder = world.folder / "plugins"
     info = folder / "views_recorder-1.0.dist-info"
     info.mkdir(parents=True)
@@ -223,7 +223,7 @@ def recorder(world: World) -> Path:
 def running(
     world: World, monkeypatch: pytest.MonkeyPatch, *path: Path, arguments: Sequence[str] = ()
 ) -> Iterator[tuple[str, HubProcess]]:
-    """A hub with a listener, and where that is."""
+    """Run a hub with a listener; yields the listener's address and the hub."""
     monkeypatch.setenv("RECORDER", str(world.folder / "record"))
     process = HubProcess(world, "--listen", "127.0.0.1:0", "--leader-elect=false", *arguments, path=(ROOT, *path))
     with process:
@@ -234,7 +234,7 @@ def running(
 
 @contextmanager
 def stream(place: str, query: str = "", **headers: str) -> Iterator[http.client.HTTPResponse]:
-    """A reader of the stream."""
+    """Open the stream."""
     connection = http.client.HTTPConnection(place, timeout=30)
     connection.request("GET", f"/api/v1/endpoints{query}", headers=headers)
     line = connection.sock
@@ -242,18 +242,18 @@ def stream(place: str, query: str = "", **headers: str) -> Iterator[http.client.
         yield connection.getresponse()
     finally:
         with suppress(OSError):
-            line.shutdown(socket.SHUT_RDWR)  # whoever reads it is told: else closing it waits for him
+            line.shutdown(socket.SHUT_RDWR)  # end the reading thread, which closing the connection would wait for
         connection.close()
 
 
 def recorded(world: World) -> list[Any]:
-    """What the consumer noted."""
+    """The calls that the consumer recorded."""
     file = world.folder / "record"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def test_a_running_hub_serves_a_stream_and_calls_consumers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshot, bookmark, deltas; a token resumes; hooks are told the same, in order, with a list at the start."""
+    """The stream has a snapshot, a bookmark and deltas, and resumes from a token. Consumers get a list and deltas."""
     add_service(world.hub_cluster)
     add_slice(world.hub_cluster, "10.0.0.1", "10.0.0.2")
     world.write(views={"hooks": ["recorder"]})
@@ -261,7 +261,7 @@ def test_a_running_hub_serves_a_stream_and_calls_consumers(world: World, monkeyp
         with stream(place) as response:
             lines = Lines(response)
             snapshot = lines.until_bookmark()
-            eventually(lambda: len(recorded(world)) == 5)  # hooks miss states that are replaced before they are called
+            eventually(lambda: len(recorded(world)) == 5)  # consumers miss intermediate states
             scale(world.hub_cluster, "10.0.0.1", "10.0.0.2", "10.0.0.3")
             added = lines.take(2)
         eventually(lambda: len(recorded(world)) == 7)
@@ -286,7 +286,7 @@ def test_a_running_hub_serves_a_stream_and_calls_consumers(world: World, monkeyp
 
 
 def test_view_stream_requires_authorization(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The listener's authentication: a token of the hub cluster whose account may get the path."""
+    """A reader needs a token of the hub cluster whose account may get the path."""
     server, right = world.hub_cluster, "/endpointslice-hub/api/v1/endpoints"
     server.grant("hub", *REVIEW_RULES)
     server.grant("reader", {"nonResourceURLs": [right], "verbs": ["get"]})
@@ -307,7 +307,7 @@ def test_view_stream_requires_authorization(world: World, monkeypatch: pytest.Mo
 
 
 def test_a_dead_remote_keeps_its_views_and_marks_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is deleted when a cluster dies; its views say so, and are current again when it returns."""
+    """Views of a dead cluster stay and are marked as stale, until it returns."""
     eu = world.remotes["eu"]
     add_service(world.hub_cluster)
     add_slice(world.hub_cluster, "10.0.0.1")
@@ -317,7 +317,7 @@ def test_a_dead_remote_keeps_its_views_and_marks_them(world: World, monkeypatch:
     with running(world, monkeypatch) as (place, _), stream(place) as response:
         lines = Lines(response)
         snapshot = lines.until_bookmark()
-        while len(snapshot) < 5:  # the remote came later than the reader
+        while len(snapshot) < 5:  # the reader connected before the remote cluster was read
             snapshot += lines.take(1)
         eu.kill()
         dead = lines.take(2, timeout=40)
@@ -332,8 +332,8 @@ def test_a_dead_remote_keeps_its_views_and_marks_them(world: World, monkeypatch:
     assert [each["object"]["spec"]["stale"] for each in alive] == [False, False]
 
 
-def test_no_views_block_no_cost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the block nothing is watched for views, and the stream says what to add."""
+def test_without_the_views_block_nothing_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the block no views are read, and the stream's answer says what to add."""
     world.write()
     mark = world.hub_cluster.audit_mark()
     with running(world, monkeypatch) as (place, process):

@@ -1,4 +1,4 @@
-"""The two encodings of a slice, judged by a real API server."""
+"""The two encodings of a slice, on a real API server."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ FULL = Slice(
 
 @pytest.fixture
 async def local(tmp_path: Path, hub_cluster: ApiServer):
-    """The hub cluster as the hub sees it."""
+    """The hub cluster, as the hub accesses it."""
     path = tmp_path / "kubeconfig"
     hub_cluster.kubeconfig(path)
     pool, clock = LookupPool(), SystemClock()
@@ -73,7 +73,7 @@ async def local(tmp_path: Path, hub_cluster: ApiServer):
 
 
 def content(stored: Object) -> Object:
-    """An object without what differs between two objects of the same content."""
+    """An object without the fields that differ between objects with the same content."""
     meta = stored["metadata"]
     for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields", "name"):
         meta.pop(key, None)
@@ -81,7 +81,7 @@ def content(stored: Object) -> Object:
 
 
 async def test_both_encodings_store_the_same(local: LocalCluster, hub_cluster: ApiServer) -> None:
-    """Every field the hub writes arrives alike by protobuf and by JSON."""
+    """Protobuf and JSON store the same, for every field that the hub writes."""
     from msgspec.structs import replace
 
     await local.create(replace(FULL, name="binary"), 5.0)
@@ -93,7 +93,7 @@ async def test_both_encodings_store_the_same(local: LocalCluster, hub_cluster: A
 
 
 async def test_stored_slice_equals_the_sent_one(local: LocalCluster) -> None:
-    """Read again, a slice equals the one in the store: the next pass has nothing to write."""
+    """A slice that is read again equals the stored one, so that the next pass writes nothing."""
     await local.create(FULL, 5.0)
     known = local.slices.get(ObjectKey("edge", "full"))
     assert known is not None
@@ -104,7 +104,7 @@ async def test_stored_slice_equals_the_sent_one(local: LocalCluster) -> None:
 
 @pytest.mark.parametrize("binary", [True, False])
 async def test_no_fields_are_tracked_after_a_change(local: LocalCluster, hub_cluster: ApiServer, binary: bool) -> None:
-    """A PUT empties managedFields, in both encodings, and they stay empty (docs/adr/0016)."""
+    """In both encodings a PUT empties managedFields, which stay empty (docs/adr/0016)."""
     from msgspec.structs import replace
 
     local._protobuf = binary
@@ -122,7 +122,7 @@ async def test_no_fields_are_tracked_after_a_change(local: LocalCluster, hub_clu
 async def test_relist_decodes_only_changed_slices(
     local: LocalCluster, hub_cluster: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of slices that are known, a list after an absence of the API brings only what happened meanwhile."""
+    """After a failure of the API, a list decodes only those slices that have changed."""
     from msgspec.structs import replace
 
     names = ["one", "three", "two"]
@@ -146,7 +146,7 @@ async def test_relist_decodes_only_changed_slices(
         return sorted(decoded)
 
     path = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices/two"
-    assert await listed() == []  # all of them are our own writes
+    assert await listed() == []  # the list has only the hub's own writes
     hub_cluster.api.patch(path, {"metadata": {"annotations": {"note": "theirs"}}})
     assert await listed() == ["two"]
     assert {key.name: value.annotations["note"] for key, value in local.slices.items()} == {
@@ -157,7 +157,7 @@ async def test_relist_decodes_only_changed_slices(
 
 
 async def test_a_refused_slice_names_the_endpoint(local: LocalCluster) -> None:
-    """A 422 in protobuf carries the field path as one in JSON does."""
+    """A 422 to a protobuf request has the path of the field, as with JSON."""
     from msgspec.structs import replace
 
     with pytest.raises(Invalid) as caught:
@@ -166,7 +166,7 @@ async def test_a_refused_slice_names_the_endpoint(local: LocalCluster) -> None:
 
 
 async def test_a_stale_write_conflicts(local: LocalCluster, hub_cluster: ApiServer) -> None:
-    """Somebody wrote since: 409, and what is stored stays theirs."""
+    """A write with a version that is no longer current is a 409 and changes nothing."""
     await local.create(FULL, 5.0)
     known = local.slices.get(ObjectKey("edge", "full"))
     assert known is not None
