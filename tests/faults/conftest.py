@@ -18,12 +18,12 @@ def outcome(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, server_fleet: ServerFleet
 ) -> Outcome:
     """The results of all rows that this run has tests for. They also go to a file for :mod:`tests.faults.table`."""
-    rows = [each.callspec.params.get("row") for each in request.session.items if hasattr(each, "callspec")]
-    wanted = [each for each in rows if isinstance(each, Row)]
+    rows = [item.callspec.params.get("row") for item in request.session.items if hasattr(item, "callspec")]
+    wanted = [row for row in rows if isinstance(row, Row)]
     with Stage(tmp_path_factory.mktemp("faults")) as stage:
         found = play(stage, wanted)
     RESULTS.parent.mkdir(exist_ok=True)
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    measured = {name: dataclasses.asdict(each) for name, each in found.rows.items()}
+    measured = {name: dataclasses.asdict(result) for name, result in found.rows.items()}
     RESULTS.write_text(json.dumps({**known, **measured}, indent=1))
     return found

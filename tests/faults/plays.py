@@ -166,9 +166,9 @@ def flapping(site: Site) -> Iterator[None]:
 def storm(site: Site) -> Iterator[None]:
     """All connections of all clusters of this hub are reset at the same moment, three times."""
     for _ in range(3):
-        for each in site.lane.sites:
-            assert each.proxy is not None
-            each.proxy.reset()
+        for other in site.lane.sites:
+            assert other.proxy is not None
+            other.proxy.reset()
         time.sleep(0.5)
     yield
 

@@ -102,14 +102,18 @@ def perform(stage: Stage, row: Row, site: Site) -> Measured:
         changed = _change(site, found)
     due = changed if row.through or row.holds == 0 else max(healed, changed)
     site.await_published(promise.recover + SLACK - (time.monotonic() - due))
-    mine = [each for each in stage.recording.commits[before:] if each.slice is not None and each.slice.set == site.set]
+    mine = [
+        commit
+        for commit in stage.recording.commits[before:]
+        if commit.slice is not None and commit.slice.set == site.set
+    ]
     found.recover = max(0.0, mine[-1].at - due)
     found.strain = max(found.strain, strain())
     end = max(time.monotonic(), began + 2 * CHURN + 1)
     time.sleep(max(0.0, end - time.monotonic()) + 1)
     found.others = site.lane.others(began, end - 1)
     found.writes = sum(
-        each.slice is not None and each.slice.set == site.set for each in stage.recording.commits[before:]
+        commit.slice is not None and commit.slice.set == site.set for commit in stage.recording.commits[before:]
     )
     if site.proxy is not None:
         found.asked = (len(site.proxy.requests) - asked) / (time.monotonic() - began)
@@ -148,8 +152,8 @@ class Players:
             work = [pool.submit(self._fleet, [row for row in rows if row.place in FLEET])]
             work.append(pool.submit(self._alone, [row for row in rows if row.place is Place.REMOTE]))
             work += [pool.submit(self._alone, lanes[number::TOGETHER]) for number in range(TOGETHER)]
-            for each in work:
-                each.result()
+            for future in work:
+                future.result()
         self._alone([row for row in rows if row.place is Place.ALONE])
 
     def _fleet(self, rows: list[Row]) -> None:
@@ -168,7 +172,7 @@ class Players:
         for row in rows:
             try:
                 with own_lane(self._stage, row) as site:
-                    self._perform(row, site, {each.set for each in site.lane.sites})
+                    self._perform(row, site, {other.set for other in site.lane.sites})
             except Exception:  # noqa: BLE001 - an error is the result of the row
                 self._failed([row])
 
@@ -200,22 +204,22 @@ def _judged(stage: Stage, measured: dict[str, Measured], sets: Mapping[str, set[
     stage.finish()
     offences = judge(stage.recording.commits, stage.truth)
     elsewhere: list[Offence] = []
-    for each in offences:
-        owners = [name for name, mine in sets.items() if each.set in mine]
+    for offence in offences:
+        owners = [name for name, mine in sets.items() if offence.set in mine]
         for name in owners:
-            measured[name].offences.append(f"{each.kind}: {each.text}")
+            measured[name].offences.append(f"{offence.kind}: {offence.text}")
         if not owners:
-            elsewhere.append(each)
+            elsewhere.append(offence)
     writes = [
-        f"{each.namespace}/{_name(each.name, each.uri)}"
-        for each in stage.hub_server.requests(stage.mark, "hub")
-        if each.verb == "update" and each.resource == "endpointslices" and each.status < 300
+        f"{request.namespace}/{_name(request.name, request.uri)}"
+        for request in stage.hub_server.requests(stage.mark, "hub")
+        if request.verb == "update" and request.resource == "endpointslices" and request.status < 300
     ]
     return Outcome(
         measured,
         stage.recording.lost,
         len(stage.recording.commits),
-        [f"{each.kind}: {each.set.service}: {each.text}" for each in elsewhere],
+        [f"{offence.kind}: {offence.set.service}: {offence.text}" for offence in elsewhere],
         accepted(stage.recording.commits, writes),
     )
 

@@ -73,8 +73,8 @@ class Servers:
 
     def stop(self) -> None:
         """Stop all servers."""
-        for each in self._servers.values():
-            each.stop()
+        for server in self._servers.values():
+            server.stop()
 
 
 class Stage:
@@ -310,8 +310,8 @@ class Lane:
         self.start()
         if watch_for(self.leads, START) is None:
             raise AssertionError(f"{self.name} does not lead: {self.log().read_text()[-3000:]}")
-        for each in self.sites:
-            each.await_published(START)
+        for site in self.sites:
+            site.await_published(START)
         recording, truth = self.stage.recording, self.stage.truth
         recording.wait(lambda: recording.addresses(self.control.service) >= set(_base(truth, self.control)), START)
 
@@ -343,13 +343,13 @@ class Lane:
 
     def close(self) -> None:
         """Kill all replicas."""
-        for each in list(self._children):
-            self.kill(each)
+        for replica in list(self._children):
+            self.kill(replica)
 
     @property
     def alive(self) -> bool:
         """Whether all started replicas still run."""
-        return all(each.poll() is None for each in self._children.values())
+        return all(child.poll() is None for child in self._children.values())
 
     # status
 
@@ -479,12 +479,16 @@ class Site:
         if not status:
             return ""
         said = [status["hub"]["error"], "" if status["hub"]["role"] == "leader" else status["hub"]["role"]]
-        for each in status["clusters"]:
-            if each["name"] == self.name:
-                said += [each["error"], each["state"] if each["state"] not in ("", "Ready") else ""]
-        for each in status["services"]:
-            if each["name"] == self.set.service:
-                said += [each["problem"], each["status"], *(source["unknown"] or "" for source in each["sources"])]
+        for cluster in status["clusters"]:
+            if cluster["name"] == self.name:
+                said += [cluster["error"], cluster["state"] if cluster["state"] not in ("", "Ready") else ""]
+        for service in status["services"]:
+            if service["name"] == self.set.service:
+                said += [
+                    service["problem"],
+                    service["status"],
+                    *(source["unknown"] or "" for source in service["sources"]),
+                ]
         return "; ".join(filter(None, said))
 
 

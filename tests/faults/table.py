@@ -44,7 +44,7 @@ def measured(row: Row, found: Mapping[str, Any]) -> tuple[str, str]:
     if found["failure"] or found["recover"] is None or others == float("inf"):
         return "–", "–"
     noticed = found["detect"] if row.promise.detect is not None else None
-    lost = sum(each.startswith("lost:") for each in found["offences"])
+    lost = sum(offence.startswith("lost:") for offence in found["offences"])
     return " · ".join(map(seconds, (noticed, found["recover"], others))), str(lost)
 
 
@@ -66,7 +66,7 @@ def in_page(page: str) -> str:
 
 def known(page: str) -> dict[str, tuple[str, str]]:
     """The measured cells in a page, by row."""
-    return {each["name"]: (each["measured"], each["lost"]) for each in _LINE.finditer(in_page(page))}
+    return {match["name"]: (match["measured"], match["lost"]) for match in _LINE.finditer(in_page(page))}
 
 
 def main() -> None:

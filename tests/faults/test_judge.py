@@ -15,7 +15,7 @@ READY = {"ready": True, "serving": True, "terminating": False}
 
 def commit(at: float, *addresses: str, name: str = "payments-0", **more: Any) -> Commit:
     """A commit of a slice of cluster eu with these endpoints."""
-    endpoints = [{"addresses": [each], "conditions": more.get("conditions", READY)} for each in addresses]
+    endpoints = [{"addresses": [address], "conditions": more.get("conditions", READY)} for address in addresses]
     meta = {
         "name": name,
         "namespace": "edge",
@@ -46,7 +46,7 @@ def truth(**gone: float) -> Truth:
 
 def kinds(commits: list[Commit], what: Truth) -> list[str]:
     """The kinds of the offences in a history."""
-    return [each.kind for each in judge(commits, what)]
+    return [offence.kind for offence in judge(commits, what)]
 
 
 def test_a_good_history_has_no_offence() -> None:

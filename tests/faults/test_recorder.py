@@ -70,7 +70,7 @@ class Etcd:
         body = {
             "metadata": {"name": name, "namespace": "edge", "labels": labels},
             "addressType": "IPv4",
-            "endpoints": [{"addresses": [each]} for each in addresses],
+            "endpoints": [{"addresses": [address]} for address in addresses],
         }
         self.ask("/v3/kv/put", key=_encoded(f"{PREFIX}edge/{name}"), value=_encoded(json.dumps(body)))
         return f"edge/{name}"
@@ -115,7 +115,7 @@ def recording(etcd: Etcd, tmp_path: Path) -> Iterator[Recording]:
 
 def states(recording: Recording) -> list[tuple[str, ...] | None]:
     """The addresses in each commit; None for a deletion."""
-    return [each.slice.addresses if each.slice is not None else None for each in recording.commits]
+    return [commit.slice.addresses if commit.slice is not None else None for commit in recording.commits]
 
 
 def test_every_state_is_recorded_with_its_time(etcd: Etcd, recording: Recording) -> None:
@@ -126,7 +126,7 @@ def test_every_state_is_recorded_with_its_time(etcd: Etcd, recording: Recording)
     etcd.delete()
     recording.sync(lambda: etcd.put(name="mark"))
     assert states(recording) == [(A,), (A, B), (B,), None, ()]
-    times = [each.at for each in recording.commits]
+    times = [commit.at for commit in recording.commits]
     assert times == sorted(times)
     assert began <= times[0]
     assert times[-1] <= time.monotonic()
@@ -138,7 +138,7 @@ def test_initial_objects_are_not_writes(etcd: Etcd, tmp_path: Path) -> None:
     etcd.put(A)
     with Recording(etcd.port, tmp_path / "late.jsonl") as late:
         assert late.addresses("edge/payments") == {A}
-        assert [each.first for each in late.commits] == [True]
+        assert [commit.first for commit in late.commits] == [True]
 
 
 def test_broken_watch_resumes_without_gaps_or_duplicates(etcd: Etcd, recording: Recording) -> None:
@@ -200,5 +200,5 @@ def test_a_bad_removal_by_hand_is_judged_bad(etcd: Etcd, recording: Recording) -
         etcd.put(*addresses)
     recording.sync(lambda: etcd.put(name="mark"))
     found = judge(recording.commits, truth)
-    assert [(each.kind, each.set) for each in found][:1] == [("lost", ONE)]
+    assert [(offence.kind, offence.set) for offence in found][:1] == [("lost", ONE)]
     assert B in found[0].text

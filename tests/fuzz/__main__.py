@@ -47,9 +47,9 @@ def run(name: str, times: int = 1) -> dict[str, Any]:
     )
     @given(target.inputs)
     def fuzz(inputs: list[Any]) -> None:
-        for each in inputs:
+        for value in inputs:
             with watch.input():
-                outcomes[target.check(each)] += 1
+                outcomes[target.check(value)] += 1
 
     started, before = time.monotonic(), reset_peak()
     limit_memory()

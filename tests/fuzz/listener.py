@@ -64,8 +64,8 @@ async def _serve(folder: Path, urls: list[str], ready: threading.Event, stop: as
         "provider": {"name": "node-addresses"},
     }
     async with AsyncExitStack() as stack:
-        for each in (remote, here):
-            await stack.enter_async_context(each)
+        for cluster in (remote, here):
+            await stack.enter_async_context(cluster)
         eu["kubeconfig"] = {"path": str(remote.write_kubeconfig(folder / "eu"))}
         service = {"name": "payments", "namespace": "edge", "sources": [{"cluster": "eu"}], "ports": [{"port": 30443}]}
         registry = folder / "clusters.yaml"

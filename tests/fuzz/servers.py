@@ -128,7 +128,7 @@ def check_usable(value: Any) -> None:
     match value:
         case Node():
             views = ViewBuilder("eu", NodePolicy(), ALLOWED, 5_000)
-            addresses = tuple(each.address for each in value.addresses)
+            addresses = tuple(address.address for address in value.addresses)
             check_publishable(views.build({value.name: value}, {value.name: Found(addresses)}, NOW))
         case Slice():
             published_groups([value], {}, {})
@@ -308,8 +308,8 @@ NAMES: Final = {"n0", "n1", "n2"}
 FIRST: Final = {kind: as_json(_list(kind, items) | {"metadata": {"resourceVersion": "7"}})
                 for kind, items in (("Node", _nodes("5")), ("EndpointSlice", _slices("5")))}  # fmt: skip
 WATCH_LINES: Final = [
-    *({"type": type_, "object": each} for type_ in ("ADDED", "MODIFIED", "DELETED") for each in _nodes("8")[1:]),
-    *({"type": type_, "object": each} for type_ in ("MODIFIED", "DELETED") for each in _slices("8")[1:]),
+    *({"type": type_, "object": node} for type_ in ("ADDED", "MODIFIED", "DELETED") for node in _nodes("8")[1:]),
+    *({"type": type_, "object": slice_} for type_ in ("MODIFIED", "DELETED") for slice_ in _slices("8")[1:]),
     *(_list(kind, items) for kind, items in (("Node", _nodes("9")), ("EndpointSlice", _slices("9")))),
     EVENTS[-1],
     EVENTS[-2],

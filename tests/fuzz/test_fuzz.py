@@ -74,7 +74,7 @@ sys.exit(fuzz.main(["all"]))
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
-    found = {each["target"]: each["failed"] for each in map(json.loads, done.stdout.splitlines())}
+    found = {result["target"]: result["failed"] for result in map(json.loads, done.stdout.splitlines())}
     assert done.returncode == 1, done.stderr
     assert {
         how: next(word for word in ("TooSlow", "MemoryError", "KeyError") if word in text)

@@ -64,7 +64,7 @@ class OldController:
             self._api.post(SLICES, self._slice())
             self.writes += 1
             return
-        found = {address for each in stored["endpoints"] or () for address in each["addresses"]}
+        found = {address for endpoint in stored["endpoints"] or () for address in endpoint["addresses"]}
         if found != set(self.addresses):
             version = stored["metadata"]["resourceVersion"]
             self._api.put(f"{SLICES}/payments-secured", self._slice(resourceVersion=version))
@@ -76,7 +76,7 @@ class OldController:
             "metadata": {"name": "payments-secured", "labels": labels, **meta},
             "addressType": "IPv4",
             "ports": [{"name": "https", "port": 30443, "protocol": "TCP"}],
-            "endpoints": [{"addresses": [each], "conditions": {"ready": True}} for each in self.addresses],
+            "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in self.addresses],
         }
 
     def _loop(self) -> None:
@@ -114,8 +114,8 @@ class Recorder:
     def _loop(self) -> None:
         while not self._stop.wait(0.01):
             ready: dict[str, set[bool]] = {}
-            for each in self._api.list(SLICES, labelSelector="kubernetes.io/service-name=payments"):
-                for endpoint in each["endpoints"] or ():
+            for slice_ in self._api.list(SLICES, labelSelector="kubernetes.io/service-name=payments"):
+                for endpoint in slice_["endpoints"] or ():
                     for address in endpoint["addresses"]:
                         ready.setdefault(address, set()).add(endpoint["conditions"].get("ready") is not False)
             self.samples.append(frozenset(address for address, states in ready.items() if True in states))
@@ -139,13 +139,13 @@ def recorded(world: World, *always: str) -> Iterator[Recorder]:
     with Recorder(world) as recorder:
         yield recorder
     assert len(recorder.samples) > 10
-    assert [missing for each in recorder.samples if (missing := set(always) - each)] == []
+    assert [missing for sample in recorder.samples if (missing := set(always) - sample)] == []
     assert recorder.mixed == set()
 
 
 def deletes(world: World, mark: Mark) -> int:
     """The number of slices that the hub deleted since a mark."""
-    return sum(each.verb == "delete" for each in world.writes(mark))
+    return sum(request.verb == "delete" for request in world.writes(mark))
 
 
 def of_the_hub(world: World, mark: Mark, count: int) -> list[Request]:
@@ -240,7 +240,7 @@ def test_controller_that_writes_meanwhile_keeps_its_slices(world: World) -> None
 def test_the_hub_takes_the_controllers_place_with_its_environment(world: World) -> None:
     """With the old controller's variables, the hub publishes the same inventory and takes over the slices."""
     inventory = world.folder / "inventory.json"
-    records = [{"name": f"n-{each}", "private_ip": each, "ready": True, "worker": True} for each in ALL]
+    records = [{"name": f"n-{address}", "private_ip": address, "ready": True, "worker": True} for address in ALL]
     others = [{"name": "gateway", "private_ip": "10.1.0.8", "ready": True, "worker": False}]
     elsewhere = [{"name": "odd", "private_ip": "192.0.2.1", "ready": True, "worker": True}]
     inventory.write_text(json.dumps(records + others + elsewhere))
@@ -263,8 +263,8 @@ def test_the_hub_takes_the_controllers_place_with_its_environment(world: World) 
         world.awaits(*ALL, timeout=20)
         eventually(lambda: not theirs(world), timeout=15)
         ours = world.slices()
-        assert {each["metadata"]["labels"]["endpointslice-hub/owner"] for each in ours} == {"edge.payments"}
-        assert [port["port"] for each in ours for port in each["ports"]] == [30443]
+        assert {slice_["metadata"]["labels"]["endpointslice-hub/owner"] for slice_ in ours} == {"edge.payments"}
+        assert [port["port"] for slice_ in ours for port in slice_["ports"]] == [30443]
     with from_environment(world, variables):
         # Three of four nodes at once: with --from-env the guard withholds no removal, as the old controller had none.
         inventory.write_text(json.dumps(records[:1]))
@@ -319,7 +319,7 @@ def test_slices_of_others_are_never_touched(world: World) -> None:
 
 def names(world: World) -> set[str]:
     """The names of all slices in the namespace."""
-    return {str(each["metadata"]["name"]) for each in world.hub_cluster.api.list(SLICES)}
+    return {str(slice_["metadata"]["name"]) for slice_ in world.hub_cluster.api.list(SLICES)}
 
 
 def test_the_copies_of_endpoint_copier_are_read_from_the_hub_cluster(world: World) -> None:

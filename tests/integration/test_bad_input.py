@@ -72,7 +72,7 @@ class World:
 
     def inventory(self, name: str, **config: Any) -> None:
         """Add a source that reads an inventory instead of a cluster."""
-        self.addresses[name] = {each["private_ip"] for each in RECORDS}
+        self.addresses[name] = {record["private_ip"] for record in RECORDS}
         self.entries[name] = {"provider": {"name": "inventory", "config": {"interval": "1s", **config}}}
 
     def write(self, *, per_slice: int = 100) -> Path:
@@ -82,7 +82,7 @@ class World:
             {
                 "name": name,
                 "namespace": "default",
-                "sources": [{"cluster": each} for each in dict.fromkeys((HEALTHY, name))],
+                "sources": [{"cluster": cluster} for cluster in dict.fromkeys((HEALTHY, name))],
                 "ports": [{"port": 30443}],
                 "endpointsPerSlice": per_slice,
             }
@@ -99,9 +99,9 @@ class World:
     def published(self) -> dict[str, set[str]]:
         """The published addresses by Service."""
         found: dict[str, set[str]] = {name: set() for name in self.entries}
-        for each in self.hub.slices.list():
-            addresses = (endpoint["addresses"][0] for endpoint in each.get("endpoints") or ())
-            found[each["metadata"]["labels"]["kubernetes.io/service-name"]].update(addresses)
+        for slice_ in self.hub.slices.list():
+            addresses = (endpoint["addresses"][0] for endpoint in slice_.get("endpoints") or ())
+            found[slice_["metadata"]["labels"]["kubernetes.io/service-name"]].update(addresses)
         return found
 
     def complete(self) -> bool:
@@ -471,7 +471,7 @@ async def test_nodes_with_bad_addresses(world: World) -> None:
         await until(world.complete, 20, world.published)
         (odd_source,) = inspected(hub, "odd")
         reports = odd_source.result.reports
-        said = {name: each.message + "".join(map(" ".join, each.rejected)) for name, each in reports.items()}
+        said = {name: report.message + "".join(map(" ".join, report.rejected)) for name, report in reports.items()}
         assert {name: said[name] for name, (_, reason) in odd.items() if reason not in said[name]} == {}
         assert [name for name in odd if reports[name].addresses] == []
         assert f"{good} is published for node" in said["n0"] + said["duplicate"]
@@ -484,8 +484,10 @@ async def test_more_endpoints_than_one_slice_may_hold(world: World, per_slice: i
     world.write(per_slice=per_slice)
     async with serving(world), running(world):
         await until(world.complete, 30, lambda: {name: len(found) for name, found in world.published().items()})
-        found = [each for each in world.hub.slices.list() if each["endpoints"][0]["addresses"][0].startswith("10.2.")]
-        assert (len(found), max(len(each["endpoints"]) for each in found)) == (slices, per_slice)
+        found = [
+            slice_ for slice_ in world.hub.slices.list() if slice_["endpoints"][0]["addresses"][0].startswith("10.2.")
+        ]
+        assert (len(found), max(len(slice_["endpoints"]) for slice_ in found)) == (slices, per_slice)
 
 
 # --- inventories -----------------------------------------------------------------------------------------------

@@ -73,9 +73,9 @@ class World:
     def published(self) -> dict[str, list[str]]:
         """The published addresses by Service."""
         found: dict[str, list[str]] = {}
-        for each in self.slices():
-            addresses = [address for endpoint in each["endpoints"] or () for address in endpoint["addresses"]]
-            found.setdefault(each["metadata"]["labels"]["kubernetes.io/service-name"], []).extend(addresses)
+        for slice_ in self.slices():
+            addresses = [address for endpoint in slice_["endpoints"] or () for address in endpoint["addresses"]]
+            found.setdefault(slice_["metadata"]["labels"]["kubernetes.io/service-name"], []).extend(addresses)
         return {name: sorted(addresses) for name, addresses in found.items()}
 
     def slices(self) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ class World:
 
     def versions(self) -> dict[str, str]:
         """The resourceVersion of each slice by name."""
-        return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in self.slices()}
+        return {slice_["metadata"]["name"]: slice_["metadata"]["resourceVersion"] for slice_ in self.slices()}
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, in the folder of the files."""
@@ -414,7 +414,7 @@ def test_plan_has_the_exit_codes_of_a_diff(world: World, remote_clusters: tuple[
     ]
     assert one.returncode == 1
     (payments,) = json.loads(unknown.stdout)["services"]
-    assert [each["address"] for each in payments["endpoints"]] == ["10.7.0.2"]
+    assert [endpoint["address"] for endpoint in payments["endpoints"]] == ["10.7.0.2"]
     assert payments["unknown"] == [
         {
             "cluster": "us",
@@ -445,7 +445,7 @@ def test_nodes_lists_eligibility_and_address(world: World, remote_clusters: tupl
     assert "none: " in "   ".join(rows["eu-3"])
     assert table.returncode == 0
     sources = json.loads(unknown.stdout)["sources"]
-    assert [(each["cluster"], each["unknown"] is None, len(each["nodes"])) for each in sources] == [
+    assert [(source["cluster"], source["unknown"] is None, len(source["nodes"])) for source in sources] == [
         ("eu", True, 3),
         ("us", False, 0),
     ]

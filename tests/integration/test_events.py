@@ -36,7 +36,9 @@ def events(world: World, reason: str = "", namespace: str = "edge", **regarding:
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
     query = {"fieldSelector": ",".join(filter(None, ["reportingController=endpointslice-hub", selector]))}
     found = world.hub_cluster.api.list(path, **query)
-    return sorted((each for each in found if reason in ("", each["reason"])), key=lambda each: str(each["eventTime"]))
+    return sorted(
+        (event for event in found if reason in ("", event["reason"])), key=lambda event: str(event["eventTime"])
+    )
 
 
 def awaits(world: World, reason: str, namespace: str = "edge", timeout: float = 15.0) -> Object:
@@ -75,9 +77,9 @@ def test_a_finding_that_comes_back_is_counted_in_its_event(world: World, monkeyp
             eventually(lambda: "SelectorPresent" in running.findings())
         world.hub_cluster.api.patch(path, {"spec": {"selector": None}})
         world.awaits(*NODES)
-        assert [each.get("series") for each in events(world, "SelectorPresent")] == [None]
+        assert [event.get("series") for event in events(world, "SelectorPresent")] == [None]
         world.hub_cluster.api.patch(path, {"spec": {"selector": {"app": "payments"}}})
-        eventually(lambda: [each.get("series", {}).get("count") for each in events(world, "SelectorPresent")] == [2])
+        eventually(lambda: [event.get("series", {}).get("count") for event in events(world, "SelectorPresent")] == [2])
 
 
 def test_cluster_and_registry_events_refer_to_the_hub_pod(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +166,7 @@ def test_events_can_be_turned_off(world: World) -> None:
     with RunningHub(world, events=False):
         world.awaits(*NODES)
         time.sleep(1.0)
-    assert [each for each in world.hub_cluster.requests(mark, "hub") if each.resource == "events"] == []
+    assert [request for request in world.hub_cluster.requests(mark, "hub") if request.resource == "events"] == []
 
 
 def test_a_full_queue_holds_up_no_publication(world: World) -> None:
@@ -212,7 +214,7 @@ def test_a_standby_writes_no_events(world: World) -> None:
         awaits(world, "EndpointsPublished")
         add_node(world.remotes["eu"], "n9", "10.1.0.9")
         world.awaits(*NODES, "10.1.0.9")
-        leaders = {each["reportingInstance"] for each in events(world)}
+        leaders = {event["reportingInstance"] for event in events(world)}
         assert len(leaders) == 1
         identity = second.hub.elector.identity
         assert (identity in leaders) == second.hub.elector.leading

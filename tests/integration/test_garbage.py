@@ -51,7 +51,7 @@ def test_a_recreated_service_has_its_endpoints_again(world: World) -> None:
         time.sleep(3.0)
 
         def owned() -> bool:
-            owners = [each["metadata"]["ownerReferences"][0]["uid"] for each in world.slices()]
+            owners = [slice_["metadata"]["ownerReferences"][0]["uid"] for slice_ in world.slices()]
             return owners == [uid] and world.published() == ["10.1.0.1"]
 
         eventually(owned)

@@ -37,14 +37,14 @@ def replicas(world: World, names: Sequence[str], *arguments: str) -> Iterator[di
     """Run replicas of one hub. They start one after the other, and the first one leads."""
     made = {name: Replica(world, name, *arguments) for name in names}
     try:
-        for name, each in made.items():
-            each.start()
-            eventually(lambda each=each: " leads" in each.log.read_text(), 20)  # type: ignore[misc]
+        for name, replica in made.items():
+            replica.start()
+            eventually(lambda replica=replica: " leads" in replica.log.read_text(), 20)  # type: ignore[misc]
             assert holder(world).startswith(names[0]), name
         yield made
     finally:
-        for each in made.values():
-            each.kill()
+        for replica in made.values():
+            replica.kill()
 
 
 def holder(world: World, owner: str = "default") -> str:
@@ -78,19 +78,25 @@ def judge(requests: Sequence[Request], names: Sequence[str], lease: str = "endpo
     A write that reaches the server outside of the lease (sent before a pause, received after it) must have failed with
     a conflict.
     """
-    mine = [each for each in requests if each.user in names and each.writes]
+    mine = [request for request in requests if request.user in names and request.writes]
     renewals = sorted(
-        (each for each in mine if each.resource == "leases" and each.name in ("", lease) and each.status < 300),
-        key=lambda each: each.ended,
+        (
+            request
+            for request in mine
+            if request.resource == "leases" and request.name in ("", lease) and request.status < 300
+        ),
+        key=lambda request: request.ended,
     )
-    writes = [each for each in mine if each.resource == "endpointslices"]
+    writes = [request for request in mine if request.resource == "endpointslices"]
     wrong = []
-    for each in writes:
-        before = [renewal for renewal in renewals if renewal.ended <= each.received]
-        meanwhile = [one for one in renewals if each.received < one.ended <= each.ended and one.user != each.user]
-        inside = bool(before) and before[-1].user == each.user and each.received - before[-1].received < DURATION
-        if (not inside or meanwhile) and each.status != 409:
-            wrong.append((each, before[-1:], meanwhile))
+    for request in writes:
+        before = [renewal for renewal in renewals if renewal.ended <= request.received]
+        meanwhile = [
+            one for one in renewals if request.received < one.ended <= request.ended and one.user != request.user
+        ]
+        inside = bool(before) and before[-1].user == request.user and request.received - before[-1].received < DURATION
+        if (not inside or meanwhile) and request.status != 409:
+            wrong.append((request, before[-1:], meanwhile))
     assert wrong == []
     return len(writes)
 
@@ -101,7 +107,7 @@ def settled(world: World, change: Change, made: dict[str, Replica], seconds: flo
 
     def check() -> bool:
         found = {name: world.published(name) for name in SERVICES}
-        said = "\n".join(name + each.log.read_text()[-3000:] for name, each in made.items())
+        said = "\n".join(name + replica.log.read_text()[-3000:] for name, replica in made.items())
         assert found == dict.fromkeys(SERVICES, wanted), f"{found}, not {wanted}; {holder(world)} leads\n{said}"
         return True
 
@@ -185,7 +191,7 @@ def paused_leader(world: World, points: int, seed: int) -> None:
                 time.sleep(rng.uniform(0.0, 0.5))
                 old = eventually(lambda: leader(world, made), 20)
                 old.pause()
-                other = next(each for each in made.values() if each is not old)
+                other = next(replica for replica in made.values() if replica is not old)
                 eventually(lambda other=other: leader(world, made) is other, 20)  # type: ignore[misc]
                 old.go_on()
         settled(world, change, made)

@@ -114,15 +114,15 @@ class World:
             endpoint["addresses"][0]: tuple(
                 endpoint["conditions"][name] for name in ("ready", "serving", "terminating")
             )
-            for each in self.hub_cluster.slices.list()
-            for endpoint in each.get("endpoints") or ()
+            for slice_ in self.hub_cluster.slices.list()
+            for endpoint in slice_.get("endpoints") or ()
         }
 
     def findings(self) -> dict[str, str]:
         """The messages of the last pass's findings, by reason."""
         assert self.hub is not None
         last = self.hub.reconciler.last(TargetKey("default", "payments"))
-        return {each.reason: each.message for each in last.findings} if last is not None else {}
+        return {finding.reason: finding.message for finding in last.findings} if last is not None else {}
 
     async def until(self, wanted: dict[str, tuple[bool, bool, bool]], seconds: float = 15.0) -> None:
         """Wait until exactly this is published."""
@@ -354,7 +354,7 @@ async def test_denied_address_is_not_probed(tmp_path: Path) -> None:
         slice_["endpoints"].append({**slice_["endpoints"][0], "addresses": [alien]})
         world.hub_cluster.put(slice_)
         async with await asyncio.start_server(seen, alien, PORT), world.running() as hub:
-            await world.sees(lambda: any(one in each for each in hub.board.verdicts().values()))
+            await world.sees(lambda: any(one in verdicts for verdicts in hub.board.verdicts().values()))
             await asyncio.sleep(1.0)  # five probe intervals
-            assert not any(alien in each for each in hub.board.verdicts().values())
+            assert not any(alien in verdicts for verdicts in hub.board.verdicts().values())
         assert not contacted.is_set()

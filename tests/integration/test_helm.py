@@ -162,7 +162,7 @@ def test_only_necessary_rules_are_cluster_wide(helm: Helm) -> None:
     scoped = {"ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     for example in [None, *EXAMPLES]:
         rendered = helm.template(example)
-        wide = [each["kind"] for each in rendered if "namespace" not in each["metadata"]]
+        wide = [manifest["kind"] for manifest in rendered if "namespace" not in manifest["metadata"]]
         assert {kind for kind in wide if kind != "ConfigMap"} <= scoped  # which extraObjects of an example adds
         for rule in find(rendered, "ClusterRole")["rules"]:
             assert "*" not in str(rule)
@@ -170,7 +170,7 @@ def test_only_necessary_rules_are_cluster_wide(helm: Helm) -> None:
     bare = helm.template({"rbac": {"serviceCIDRs": False}, "hub": {"events": False}})
     assert [rule["resources"] for rule in find(bare, "ClusterRole")["rules"]] == [["services"], ["endpointslices"]]
     namespaced = helm.template({"rbac": {"scope": "namespaced", "namespaces": ["edge"], "serviceCIDRs": False}})
-    assert not any(each["kind"].startswith("ClusterRole") for each in namespaced)
+    assert not any(manifest["kind"].startswith("ClusterRole") for manifest in namespaced)
 
 
 # --- a release's life --------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(
     assert f"kubectl -n {NAMESPACE} rollout status deployment/{FULLNAME}" in notes
     assert f"hub purge --owner {OWNER}" in notes
     first = helm.manifests()
-    assert all(api.exists(path(api, each)) for each in first)
+    assert all(api.exists(path(api, manifest)) for manifest in first)
     deployment = path(api, find(first, "Deployment"))
     with pods(hub_cluster, first, tmp_path, 1):
         world.awaits(*ALL)
@@ -196,7 +196,9 @@ def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(
     helm.upgrade(changed)
     assert api.get(deployment)["spec"]["replicas"] == 3
     registry = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{FULLNAME}-registry"
-    assert [each["name"] for each in yaml.safe_load(api.get(registry)["data"]["clusters.yaml"])["clusters"]] == ["eu"]
+    assert [cluster["name"] for cluster in yaml.safe_load(api.get(registry)["data"]["clusters.yaml"])["clusters"]] == [
+        "eu"
+    ]
 
     helm.run("rollback", RELEASE, "1", "-n", NAMESPACE)
     assert api.get(deployment)["spec"]["replicas"] == 2
@@ -210,7 +212,7 @@ def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(
     assert world.versions() == before
 
     helm.run("uninstall", RELEASE, "-n", NAMESPACE)
-    assert not any(api.exists(path(api, each)) for each in first)
+    assert not any(api.exists(path(api, manifest)) for manifest in first)
     assert world.versions() == before
     kubeconfig = str(hub_cluster.kubeconfig(tmp_path / "admin"))
     result = CliRunner().invoke(cli, ["purge", "--owner", OWNER, "--yes", "--kubeconfig", kubeconfig])
@@ -228,7 +230,9 @@ def account_writes(server: ApiServer, mark: Mark) -> list[str]:
     """The names of the slices that the hub's account wrote since a mark."""
     time.sleep(0.5)
     return [
-        each.name for each in server.requests(mark, SYSTEM_ACCOUNT) if each.writes and each.resource == "endpointslices"
+        request.name
+        for request in server.requests(mark, SYSTEM_ACCOUNT)
+        if request.writes and request.resource == "endpointslices"
     ]
 
 
@@ -237,16 +241,18 @@ def account_writes(server: ApiServer, mark: Mark) -> list[str]:
 
 def granted(manifests: Sequence[Object]) -> set[tuple[str, str]]:
     """The (resource, verb) pairs that the roles grant."""
-    rules = [rule for each in manifests if each["kind"] in ("ClusterRole", "Role") for rule in each["rules"]]
+    rules = [
+        rule for manifest in manifests if manifest["kind"] in ("ClusterRole", "Role") for rule in manifest["rules"]
+    ]
     return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
 
 
 def used(server: ApiServer, mark: Mark) -> set[tuple[str, str]]:
     """The (resource, verb) pairs that the hub's account requested since a mark. Fails if a request was forbidden."""
     asked = server.requests(mark, SYSTEM_ACCOUNT)
-    refused = [each for each in asked if each.status == 403]
+    refused = [request for request in asked if request.status == 403]
     assert not refused, refused[0]
-    return {(each.resource, each.verb) for each in asked}
+    return {(request.resource, request.verb) for request in asked}
 
 
 @pytest.mark.parametrize("scope", ["cluster", "namespaced"])
@@ -315,7 +321,7 @@ def deliver(helm: Helm, replicas: Sequence[Pod], settings: Object) -> None:
 
 def contend(world: World, server: ApiServer) -> None:
     """Change a slice until a write of the hub meets a conflict and the hub reads the slice with ``get``."""
-    [name] = [each["metadata"]["name"] for each in world.slices(selector=f"{LABEL_SOURCE_CLUSTER}=eu")]
+    [name] = [slice_["metadata"]["name"] for slice_ in world.slices(selector=f"{LABEL_SOURCE_CLUSTER}=eu")]
     numbers = itertools.count(4)
 
     def read_again() -> bool:
@@ -324,7 +330,8 @@ def contend(world: World, server: ApiServer) -> None:
         for _ in range(20):
             server.api.patch(world.slice_path(name), {"metadata": {"labels": {"touched": str(time.monotonic_ns())}}})
         return any(
-            each.verb == "get" and each.resource == "endpointslices" for each in server.requests(mark, SYSTEM_ACCOUNT)
+            request.verb == "get" and request.resource == "endpointslices"
+            for request in server.requests(mark, SYSTEM_ACCOUNT)
         )
 
     eventually(read_again, 60)
@@ -357,21 +364,21 @@ def facts(world: World, server: ApiServer, mark: Mark) -> set[str]:
     published = world.published()
     events = api.list("/apis/events.k8s.io/v1/namespaces/edge/events")
     kept = api.find(f"/api/v1/namespaces/{NAMESPACE}/configmaps/endpointslice-hub-registry-{OWNER}")
-    answered = [each for each in server.requests(mark, SYSTEM_ACCOUNT) if each.status == 200]
+    answered = [request for request in server.requests(mark, SYSTEM_ACCOUNT) if request.status == 200]
     found = {
         PUBLISHED: set(ALL) <= set(published),
         REFUSED: bool(published) and CLUSTER_IP not in published,
-        TOLD: any(each["reason"] == "EndpointsPublished" for each in events),
+        TOLD: any(event["reason"] == "EndpointsPublished" for event in events),
         LED: leads(server),
         KEPT: kept is not None and "payments" in str(kept.get("data")),
-        APPROVABLE: any((each.resource, each.verb) == ("configmaps", "watch") for each in answered),
+        APPROVABLE: any((request.resource, request.verb) == ("configmaps", "watch") for request in answered),
     }
     return {name for name, true in found.items() if true}
 
 
 def test_rules_are_all_there(helm: Helm) -> None:
     """:data:`MISSING` has every rule of the chart."""
-    roles = [each for each in helm.template(values()) if each["kind"] in ("ClusterRole", "Role")]
+    roles = [manifest for manifest in helm.template(values()) if manifest["kind"] in ("ClusterRole", "Role")]
     assert sorted(name_of(rule) for role in roles for rule in role["rules"]) == sorted(MISSING)
 
 
@@ -384,8 +391,8 @@ def test_each_missing_rule_breaks_only_its_facts(
     add_node(world.remotes["eu"], "eu-odd", CLUSTER_IP)
     helm.install(values())
     manifests = helm.manifests()
-    for role in [each for each in manifests if each["kind"] in ("ClusterRole", "Role")]:
-        kept = [each for each in role["rules"] if name_of(each) != rule]
+    for role in [manifest for manifest in manifests if manifest["kind"] in ("ClusterRole", "Role")]:
+        kept = [entry for entry in role["rules"] if name_of(entry) != rule]
         api.put(path(api, role), {**role, "rules": kept})
     expected = EVERYTHING - MISSING.get(rule, set())
     mark = hub_cluster.audit_mark()
@@ -393,7 +400,7 @@ def test_each_missing_rule_breaks_only_its_facts(
 
         def settled() -> bool:
             asked = hub_cluster.requests(mark, SYSTEM_ACCOUNT)
-            assert not rule or any(each.status == 403 and each.resource == rule.split()[0] for each in asked)
+            assert not rule or any(request.status == 403 and request.resource == rule.split()[0] for request in asked)
             assert facts(world, hub_cluster, mark) == expected
             return True
 
@@ -432,10 +439,10 @@ def test_a_namespaced_hub_reads_and_writes_nowhere_else(
         (pod.folder / "clusters.yaml").write_text(yaml.safe_dump(registry))
         followed = ("--target-namespace", "edge", "--target-namespace", "shop")
         said = json.loads(looked(pod, "status", *followed, "-o", "json").stdout)["services"]
-        assert ["--target-namespace" in str(each) for each in said] == [False, True, False], said
+        assert ["--target-namespace" in str(message) for message in said] == [False, True, False], said
         asked = hub_cluster.requests(mark, SYSTEM_ACCOUNT)
-    kinds = [each for each in asked if each.resource in ("services", "endpointslices")]
-    assert {each.namespace for each in kinds} == {"edge", "shop"}
+    kinds = [request for request in asked if request.resource in ("services", "endpointslices")]
+    assert {request.namespace for request in kinds} == {"edge", "shop"}
     account = hub_cluster.api_with(hub_cluster.service_account_token(NAMESPACE, FULLNAME))
     other = SLICES.replace("/edge/", "/other/")
     calls: tuple[Callable[[], Object], ...] = (
@@ -480,11 +487,11 @@ def test_exposed_page_authenticates_callers(
     helm.install(values(page={"expose": True}))
     manifests = helm.manifests()
     role = find(manifests, "ClusterRole")
-    rules = [each for each in role["rules"] if each["resources"] != [missing]]
+    rules = [rule for rule in role["rules"] if rule["resources"] != [missing]]
     hub_cluster.api.put(path(hub_cluster.api, role), {**role, "rules": rules})
     with pods(hub_cluster, manifests, tmp_path, 1) as [pod]:
         eventually(lambda: pod.ask(PROBES, "/readyz") == 200, 20)
-        admin, nobody = (pod.ask(PAGE, "/api/v1/status", hub_cluster.token(each)) for each in ("admin", "nobody"))
+        admin, nobody = (pod.ask(PAGE, "/api/v1/status", hub_cluster.token(user)) for user in ("admin", "nobody"))
         assert pod.ask(PAGE, "/api/v1/status") == 401
         assert (admin, nobody) == ((503, 503) if missing else (200, 403))
 
@@ -609,7 +616,7 @@ def test_admission_policy_checks_updates_and_deletes(account: Api, hub_cluster: 
     made = api.post(SLICES, slice_of("previous", "10.1.0.1", labels=labelled(owner="edge-hub")))
     account.put(f"{SLICES}/previous", {**made, "metadata": {**made["metadata"], "labels": labelled()}})
     account.delete(f"{SLICES}/previous")
-    assert sorted(each["metadata"]["name"] for each in api.list(SLICES)) == sorted(foreign)
+    assert sorted(slice_["metadata"]["name"] for slice_ in api.list(SLICES)) == sorted(foreign)
     # The hub's slices must keep their labels, and their new addresses are checked too.
     made = account.post(SLICES, slice_of("ours", "10.1.0.1"))
     with pytest.raises(ApiRefused, match="this account writes slices of"):
@@ -658,8 +665,8 @@ def test_the_policy_has_no_type_errors(helm: Helm, hub_cluster: ApiServer) -> No
         policy["metadata"]["name"] = f"policy-{number}"
         made.append(path(api, api.post(collection(api, policy), policy)))
     with ControllerManager(hub_cluster, ["validatingadmissionpolicy-status-controller"]):
-        for each in made:
-            status = eventually(lambda each=each: checked(api.get(each)), 30)
+        for policy_path in made:
+            status = eventually(lambda policy_path=policy_path: checked(api.get(policy_path)), 30)
             assert "expressionWarnings" not in status.get("typeChecking", {}), status
         # The check works: it reports a field that slices do not have.
         policy["spec"]["validations"] = [{"expression": "object.endpoint == []"}]
@@ -778,7 +785,9 @@ def test_bad_values_are_refused_with_the_next_step(helm: Helm, case: str) -> Non
 
 def test_an_older_api_server_does_without_the_policy(helm: Helm) -> None:
     """With admission.enabled=false, as the error suggests, the chart supports an older API server."""
-    kinds = {each["kind"] for each in helm.template({"admission": {"enabled": False}}, "--kube-version", "1.30.9")}
+    kinds = {
+        manifest["kind"] for manifest in helm.template({"admission": {"enabled": False}}, "--kube-version", "1.30.9")
+    }
     assert "Deployment" in kinds
     assert not any(kind.startswith("ValidatingAdmissionPolicy") for kind in kinds)
 
@@ -830,9 +839,9 @@ def test_long_names_are_shortened_to_a_label(helm: Helm) -> None:
     for last in ("a", "b"):
         text = helm.run("template", "r" * 50, str(CHART), "-n", "n" * 40 + last)
         [owner] = {
-            yaml.safe_load(each["data"]["clusters.yaml"])["owner"]
-            for each in yaml.safe_load_all(text)
-            if each and "clusters.yaml" in each.get("data", {})
+            yaml.safe_load(manifest["data"]["clusters.yaml"])["owner"]
+            for manifest in yaml.safe_load_all(text)
+            if manifest and "clusters.yaml" in manifest.get("data", {})
         }
         assert len(owner) <= 63
         owners.add(owner)
@@ -843,13 +852,13 @@ def test_shards_are_an_argument_and_the_leases_are_those_of_any_number(helm: Hel
     """``shards`` is an argument of the hub. The role names the Leases of all possible shards, with any number."""
 
     def leases(objects: list[Object]) -> list[str]:
-        rules = [rule for each in objects if each["kind"] == "Role" for rule in each["rules"]]
+        rules = [rule for manifest in objects if manifest["kind"] == "Role" for rule in manifest["rules"]]
         return [name for rule in rules if rule["resources"] == ["leases"] for name in rule.get("resourceNames", ())]
 
     one, three = helm.template({}), helm.template({"shards": 3, "replicaCount": 3})
     expected = [lease_of(lease_name(OWNER), number) for number in range(MOST_SHARDS)]
     assert leases(one) == leases(three) == expected
-    assert [each for each in arguments(three) if each not in arguments(one)] == ["--shards=3"]
+    assert [argument for argument in arguments(three) if argument not in arguments(one)] == ["--shards=3"]
 
 
 def test_arguments_are_those_of_hub_run(helm: Helm) -> None:
@@ -858,6 +867,6 @@ def test_arguments_are_those_of_hub_run(helm: Helm) -> None:
     assert command is not None
     known = {flag for option in command.params for flag in option.opts}
     for example in [None, *EXAMPLES]:
-        given = [each.partition("=")[0] for each in arguments(helm.template(example))]
+        given = [argument.partition("=")[0] for argument in arguments(helm.template(example))]
         assert given[0] == "run"
         assert set(given[1:]) <= known

@@ -32,13 +32,13 @@ class Image:
         self._folder = folder
         self._python = folder / "image" / "bin" / "python"
         self.wheels = folder / "wheels"
-        for each in (self.wheels, folder / "providers"):
-            each.mkdir()
+        for subfolder in (self.wheels, folder / "providers"):
+            subfolder.mkdir()
         subprocess.run([sys.executable, "-m", "venv", str(folder / "image")], check=True)
         [site] = (folder / "image").glob("lib/python*/site-packages")
         (site / "ours.pth").write_text("\n".join([sysconfig.get_path("purelib"), str(CHART.parents[1])]))
         helm = Helm(folder)
-        [example] = [each for each in EXAMPLES if each.stem == "providers"]
+        [example] = [file for file in EXAMPLES if file.stem == "providers"]
         self._pod: Object = find(helm.template(example), "Deployment")["spec"]["template"]["spec"]
 
     def install(self) -> subprocess.CompletedProcess[str]:
@@ -65,7 +65,7 @@ def wheel(folder: Path, project: str, files: Mapping[str, str], *requires: str, 
     """Write a wheel, which is a zip file, without a build backend."""
     name = project.replace("-", "_")
     info = f"{name}-{release}.dist-info"
-    lines = [f"Name: {project}", f"Version: {release}", *(f"Requires-Dist: {each}" for each in requires)]
+    lines = [f"Name: {project}", f"Version: {release}", *(f"Requires-Dist: {requirement}" for requirement in requires)]
     content = {
         **files,
         f"{info}/METADATA": "\n".join(["Metadata-Version: 2.1", *lines, ""]),

@@ -94,7 +94,7 @@ def test_command_in_the_notes_is_the_hub_of_the_pod(helm: Helm, tmp_path: Path, 
     given = {"providers": {"wheels": wheels}, "hub": {"allowExec": ["aws"], "allowApiHosts": ["api.example.com"]}}
     values = registry() | given
     [container] = find(helm.template(values), "Deployment")["spec"]["template"]["spec"]["containers"]
-    [line] = [each for each in notes(helm, tmp_path, values).splitlines() if " exec deployment/" in each]
+    [line] = [note for note in notes(helm, tmp_path, values).splitlines() if " exec deployment/" in note]
     words = shlex.split(line)
     command = words[words.index("--") + 1 :]
     plan = command.index("plan")
@@ -109,7 +109,7 @@ def test_command_in_the_notes_is_the_hub_of_the_pod(helm: Helm, tmp_path: Path, 
 def test_names_of_services_fit(helm: Helm, given: Object) -> None:
     """Names of Services have at most 63 characters, suffixes included."""
     objects = helm.template({**given, "page": {"expose": True}})
-    names = [each["metadata"]["name"] for each in objects if each["kind"] == "Service"]
+    names = [manifest["metadata"]["name"] for manifest in objects if manifest["kind"] == "Service"]
     assert [name.rpartition("-")[2] for name in names] == ["metrics", "page"]
     assert max(map(len, names)) <= 63
 
@@ -133,11 +133,11 @@ def test_names_like_numbers_are_text(helm: Helm, tmp_path: Path, more: Object) -
     values = tmp_path / "values.json"
     values.write_text(json.dumps(NUMBERS | more))
     text = helm.run("template", "10", str(CHART), "-n", "11", "--values", str(values))
-    objects = [each for each in yaml.safe_load_all(text) if each]
+    objects = [manifest for manifest in yaml.safe_load_all(text) if manifest]
     assert len(objects) > 10
-    for each in objects:
-        assert {key for key in each.get("data", {}) if not isinstance(key, str)} == set()
-        for where, value in leaves(each):
+    for manifest in objects:
+        assert {key for key in manifest.get("data", {}) if not isinstance(key, str)} == set()
+        for where, value in leaves(manifest):
             if where[-1] in TEXTS or where[-2:-1] in (("labels",), ("matchLabels",), ("resourceNames",)):
                 assert isinstance(value, str), where
 
@@ -148,9 +148,9 @@ TEXTS = {"name", "namespace", "key", "secretName", "serviceAccountName", "priori
 def leaves(node: object, *where: str) -> list[tuple[tuple[str, ...], object]]:
     """(path, value) of everything except maps and lists."""
     if isinstance(node, dict):
-        return [leaf for key, each in node.items() for leaf in leaves(each, *where, str(key))]
+        return [leaf for key, value in node.items() for leaf in leaves(value, *where, str(key))]
     if isinstance(node, list):
-        return [leaf for n, each in enumerate(node) for leaf in leaves(each, *where, str(n))]
+        return [leaf for n, value in enumerate(node) for leaf in leaves(value, *where, str(n))]
     return [(where, node)]
 
 
@@ -190,7 +190,7 @@ def test_owner_of_long_names_ends_the_name_of_a_lease(helm: Helm) -> None:
     """The registry accepts the owner that the chart makes from long names."""
     command = cli.get_command(Context(cli), "run")
     assert command is not None
-    [option] = [each for each in command.params if each.name == "owner"]
+    [option] = [param for param in command.params if param.name == "owner"]
     for namespace, release in (
         (NAMESPACE, FULLNAME),
         ("n" * 53, "r" * 53),

@@ -55,7 +55,11 @@ def test_leader_stores_the_accepted_registry_once(world: World) -> None:
         add_node(world.remotes["eu"], "n2", "10.1.0.2")
         world.awaits("10.1.0.1", "10.1.0.2")
     assert kept(world)["metadata"]["resourceVersion"] == version
-    writes = [each for each in world.hub_cluster.requests(mark, "hub") if each.writes and each.resource == "configmaps"]
+    writes = [
+        request
+        for request in world.hub_cluster.requests(mark, "hub")
+        if request.writes and request.resource == "configmaps"
+    ]
     assert writes == []
 
 
@@ -84,7 +88,7 @@ def test_start_with_rejected_file_uses_the_last_registry(world: World, ruin: str
 def events(world: World) -> list[Object]:
     """The Events about the rejected registry."""
     found = world.hub_cluster.api.list("/apis/events.k8s.io/v1/namespaces/default/events")
-    return [each for each in found if each["reason"] == "RegistryRejected"]
+    return [event for event in found if event["reason"] == "RegistryRejected"]
 
 
 def test_status_and_metrics_see_the_rejection(world: World) -> None:

@@ -147,7 +147,7 @@ def test_a_rejected_registry_shows(scraped: Scraped, world: World) -> None:
 
 def test_every_metric_is_in_the_catalog(scraped: Scraped) -> None:
     """Every metric is in the catalog with its type and labels, in both formats."""
-    known = {each.name.removesuffix("_total"): each for each in METRICS}
+    known = {metric.name.removesuffix("_total"): metric for metric in METRICS}
     for accept, kind in (
         ("", "text/plain"),
         ("application/openmetrics-text; version=1.0.0", "application/openmetrics"),
@@ -207,7 +207,7 @@ def test_prometheus_reads_the_hub_and_every_panel_shows_it(clouded: Scraped, tmp
     with Prometheus(folder, f"127.0.0.1:{clouded.port}", free_port()) as prometheus:
         twice = f"rate({PREFIX}writes_total[20s])"
         eventually(lambda: len(prometheus.query(twice)) == 3, 30)
-        eventually(lambda: [each["value"][1] for each in prometheus.query("up")] == ["1"], 30)
+        eventually(lambda: [series["value"][1] for series in prometheus.query("up")] == ["1"], 30)
         for panel in PANELS:
             for target in panel["targets"]:
                 asked = expression(target["expr"])
@@ -219,7 +219,7 @@ def test_prometheus_reads_the_hub_and_every_panel_shows_it(clouded: Scraped, tmp
                         assert series["metric"]["target"] in ("edge/payments", "edge/missing")
         for variable in DASHBOARD["templating"]["list"][1:]:
             metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"]).groups()  # type: ignore[union-attr]
-            assert {each["metric"][label] for each in prometheus.series(expression(metric))}
+            assert {series["metric"][label] for series in prometheus.series(expression(metric))}
         # Neither a missing Service nor clusters that answer are a reason for an alert.
         eventually(lambda: prometheus.firing() == {}, 30)
 

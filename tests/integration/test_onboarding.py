@@ -167,7 +167,7 @@ def test_a_second_run_changes_nothing(world: World, hub: Hub) -> None:
     assert (world.path.read_text(), world.path.stat().st_ino) == (text, mode.st_ino)
     for server, mark in zip((world.hub_cluster, world.remotes["eu"]), marks, strict=True):
         eventually(lambda server=server, mark=mark: server.requests(mark))
-        assert [each for each in server.requests(mark) if each.writes] == []
+        assert [request for request in server.requests(mark) if request.writes] == []
 
 
 def test_without_apply_the_hub_cluster_is_not_contacted(world: World, hub: Hub) -> None:
@@ -198,8 +198,8 @@ def test_manifests_applied_by_others_have_the_same_result(world: World, hub: Hub
     remote = world.remotes["eu"]
     printed = hub("cluster", "add", "eu", "--print-manifests", "--allow-services", "edge")
     (tmp_path / "manifests.yaml").write_text(printed.out)
-    for each in yaml.safe_load_all(printed.out):
-        remote.api.post(collection(each), each)
+    for manifest in yaml.safe_load_all(printed.out):
+        remote.api.post(collection(manifest), manifest)
     made = remote.service_account_token("endpointslice-hub", "endpointslice-hub", 7200)
     kubectl(tmp_path / "kubectl", remote, made)
     script = "".join(line[3:] for line in printed.out.splitlines(keepends=True) if line.startswith("#| "))
@@ -456,7 +456,7 @@ def test_a_namespace_in_which_others_live_stays(world: World, hub: Hub, kind: st
     api.post(f"/api/v1/namespaces/endpointslice-hub/{kind}", {"metadata": {"name": "own"}, **content})
     remove = ("cluster", "remove", *APPLY[2:])
 
-    for said in (hub(*(each for each in remove if each != "--apply")), hub(*remove)):
+    for said in (hub(*(argument for argument in remove if argument != "--apply")), hub(*remove)):
         assert said.code == 0, said.err
         assert ["kept", "Namespace", "endpointslice-hub"] in [line.split() for line in said.err.splitlines()]
 
@@ -643,9 +643,13 @@ def test_a_token_is_renewed_at_half_its_life(world: World, hub: Hub) -> None:
         add_node(world.remotes["eu"], "n3", "10.1.0.3")
         world.awaits("10.1.0.1", "10.1.0.2", "10.1.0.3")
         assert late.hub.renewal.counts == {("eu", "succeeded"): 1}
-    asked = [each for each in world.remotes["eu"].requests(mark) if each.writes and "serviceaccounts" in str(each)]
-    assert len([each for each in asked if each.user.startswith("system:serviceaccount:")]) == 1
-    old, new = (token_life(secret_value(each)) for each in (before, token(world)))
+    asked = [
+        request
+        for request in world.remotes["eu"].requests(mark)
+        if request.writes and "serviceaccounts" in str(request)
+    ]
+    assert len([request for request in asked if request.user.startswith("system:serviceaccount:")]) == 1
+    old, new = (token_life(secret_value(text)) for text in (before, token(world)))
     assert old is not None
     assert new is not None
     assert new[1] > old[1]
@@ -682,8 +686,8 @@ def test_unlabelled_secret_is_not_renewed(world: World, hub: Hub) -> None:
 
 def looks(world: World, mark: Mark) -> bool:
     """Whether the Secret was read by name once more than for connecting, which the renewal does to check its owner."""
-    asked = [each for each in world.hub_cluster.requests(mark, "hub") if each.resource == "secrets"]
-    return len([each for each in asked if each.verb == "get"]) >= 2
+    asked = [request for request in world.hub_cluster.requests(mark, "hub") if request.resource == "secrets"]
+    return len([request for request in asked if request.verb == "get"]) >= 2
 
 
 @pytest.mark.usefixtures("fast_checks")
@@ -713,7 +717,7 @@ def test_a_changed_secret_moves_one_connection_and_loses_nothing(
         add_node(world.remotes["eu"], "n4", "10.1.0.4")
         world.awaits("10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.2.0.1")
         assert run.cluster("us").client is other
-        assert [each.verb for each in world.writes(mark) if each.verb != "create"] == ["update", "update"]
+        assert [request.verb for request in world.writes(mark) if request.verb != "create"] == ["update", "update"]
 
 
 @pytest.mark.usefixtures("fast_checks")
@@ -740,7 +744,9 @@ def test_a_changed_token_file_is_used_and_nothing_is_lost(world: World, monkeypa
         add_node(remote, "n4", "10.1.0.4")
         world.awaits("10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", timeout=30)
         assert run.state("eu").startswith("Ready")
-        asked = [each for each in remote.requests(mark) if each.resource == "nodes" and each.user != "admin"]
+        asked = [
+            request for request in remote.requests(mark) if request.resource == "nodes" and request.user != "admin"
+        ]
         assert asked[-1].user == "nobody"
 
 
@@ -759,7 +765,7 @@ def test_a_changed_kubeconfig_file_moves_one_connection_and_loses_nothing(world:
         eventually(lambda: run.cluster("eu").client not in (None, first))
         add_node(remote, "n4", "10.1.0.4")
         world.awaits("10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4")
-        assert [each.verb for each in world.writes(mark) if each.verb != "create"] == ["update", "update"]
+        assert [request.verb for request in world.writes(mark) if request.verb != "create"] == ["update", "update"]
 
 
 def test_a_secret_is_followed_by_one_watch(world: World, hub: Hub) -> None:
@@ -773,7 +779,7 @@ def test_a_secret_is_followed_by_one_watch(world: World, hub: Hub) -> None:
         time.sleep(6.0)  # long enough for a check of the kubeconfig
         world.hub_cluster.api.patch(f"{SECRETS}/eu", {"metadata": {"annotations": {"touched": "yes"}}})
         eventually(lambda: run.hub.secrets.version("eu") != before, 2.0)
-        asked = [each for each in world.hub_cluster.requests(mark, "hub") if each.resource == "secrets"]
+        asked = [request for request in world.hub_cluster.requests(mark, "hub") if request.resource == "secrets"]
         assert asked == []
 
 

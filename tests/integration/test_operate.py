@@ -119,7 +119,7 @@ def test_approvals_at_the_same_time_are_all_kept(world: World) -> None:
     async def approve_all() -> None:
         async with connected(str(world.folder / "operator")) as client:
             await asyncio.gather(
-                *(approvals.approve(client, "default", "default", each, ("registry", ""), "me", 1e9) for each in names)
+                *(approvals.approve(client, "default", "default", name, ("registry", ""), "me", 1e9) for name in names)
             )
 
     asyncio.run(approve_all())
@@ -178,7 +178,7 @@ def test_purge_deletes_the_slices_of_one_owner_only(world: World) -> None:
         "foreign": {**dict.fromkeys(labels), "kubernetes.io/service-name": "payments"},
     }
     for name, more in strange.items():
-        meta = {"name": name, "labels": {key: each for key, each in {**labels, **more}.items() if each is not None}}
+        meta = {"name": name, "labels": {key: text for key, text in {**labels, **more}.items() if text is not None}}
         world.hub_cluster.api.post(slices, {"metadata": meta, "addressType": "IPv4", "endpoints": [], "ports": []})
 
     listed = hub(world, "purge", "--owner", "default", "--dry-run").stdout
@@ -189,7 +189,7 @@ def test_purge_deletes_the_slices_of_one_owner_only(world: World) -> None:
     assert ours["metadata"]["name"] in listed
     assert "theirs" not in listed
     assert "1 slice deleted" in said
-    assert sorted(each["metadata"]["name"] for each in world.hub_cluster.api.list(slices)) == ["foreign", "theirs"]
+    assert sorted(slice_["metadata"]["name"] for slice_ in world.hub_cluster.api.list(slices)) == ["foreign", "theirs"]
     assert "no slices of owner default" in hub(world, "purge", "--owner", "default").stdout
 
 

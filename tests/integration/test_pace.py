@@ -50,7 +50,9 @@ def test_twenty_changes_a_second_of_one_service_are_published_at_once(world: Wor
     world.awaits(*map(address, range(NODES)))
 
     writes = world.writes(marks[1])
-    changes = [each for each in remote.requests(marks[0]) if each.resource == "nodes" and each.verb == "patch"]
+    changes = [
+        request for request in remote.requests(marks[0]) if request.resource == "nodes" and request.verb == "patch"
+    ]
     assert len(changes) == 100
     seconds = [  # the last two changes may have cancelled each other out, without a write
         next((write.ended for write in writes if write.received > change.received), math.inf) - change.received

@@ -76,8 +76,8 @@ def prepare(world: World) -> None:
     """Two clusters with three nodes each, one of which has a hostile message."""
     world.add_service()
     for region, number in (("eu", 1), ("us", 2)):
-        for each in (1, 2, 3):
-            add_node(world.remotes[region], f"{region}-{each}", f"10.0.{number}.{each}")
+        for last in (1, 2, 3):
+            add_node(world.remotes[region], f"{region}-{last}", f"10.0.{number}.{last}")
     world.write(services=[world.service("payments", "eu", "us")])
 
 
@@ -86,7 +86,7 @@ def test_a_node_that_fails_is_seen_on_the_open_page(world: World, page: Page) ->
     prepare(world)
     with HubProcess(world, "--listen", "127.0.0.1:0") as hub:
         url = url_of(hub)
-        world.awaits(*(f"10.0.{number}.{each}" for number in (1, 2) for each in (1, 2, 3)))
+        world.awaits(*(f"10.0.{number}.{last}" for number in (1, 2) for last in (1, 2, 3)))
         page.goto(url)
         row = page.locator('[id="service:edge/payments"]')
         expect(row).to_contain_text("6 of 6 ready")
@@ -121,9 +121,9 @@ def test_a_withheld_removal_is_shown_with_its_command_everywhere(world: World, p
     page.on("request", lambda request: asked.append(request.url))
     with HubProcess(world, "--listen", "127.0.0.1:0") as hub:
         url = url_of(hub)
-        world.awaits(*(f"10.0.{number}.{each}" for number in (1, 2) for each in (1, 2, 3)))
-        for each in (1, 2):
-            world.remotes["us"].api.delete(f"/api/v1/nodes/us-{each}")
+        world.awaits(*(f"10.0.{number}.{last}" for number in (1, 2) for last in (1, 2, 3)))
+        for last in (1, 2):
+            world.remotes["us"].api.delete(f"/api/v1/nodes/us-{last}")
         page.goto(url)
         expect(page.locator("#attention code")).to_contain_text("hub approve edge/payments")
         page.screenshot(path=folder / "status-overview.png", full_page=True)
@@ -139,7 +139,7 @@ def test_a_withheld_removal_is_shown_with_its_command_everywhere(world: World, p
         page.screenshot(path=folder / "status-phone.png", full_page=True)
         page.set_viewport_size(DESKTOP)
     assert asked
-    assert [each for each in asked if not each.startswith(f"{url}/")] == []
+    assert [address for address in asked if not address.startswith(f"{url}/")] == []
 
 
 def test_page_reconnects_after_an_answer_that_is_no_stream(world: World, page: Page) -> None:
@@ -155,7 +155,7 @@ def test_page_reconnects_after_an_answer_that_is_no_stream(world: World, page: P
     page.route("**/events", turn_away, times=1)
     with HubProcess(world, "--listen", "127.0.0.1:0") as hub:
         url = url_of(hub)
-        world.awaits(*(f"10.0.{number}.{each}" for number in (1, 2) for each in (1, 2, 3)))
+        world.awaits(*(f"10.0.{number}.{last}" for number in (1, 2) for last in (1, 2, 3)))
         page.goto(url)
         expect(page.locator("#live")).to_contain_text("connection lost")
         page.evaluate("window.setTimeout = real; held.forEach(work => work())")
@@ -175,7 +175,7 @@ def test_page_of_a_removed_object_is_marked(world: World, page: Page, path: str,
     world.write([*clusters, spare], [*services, world.service("nosuch", "us")])
     with HubProcess(world, "--listen", "127.0.0.1:0") as hub:
         url = url_of(hub)
-        world.awaits(*(f"10.0.{number}.{each}" for number in (1, 2) for each in (1, 2, 3)))
+        world.awaits(*(f"10.0.{number}.{last}" for number in (1, 2) for last in (1, 2, 3)))
         page.goto(f"{url}/{path}")
         live = page.locator("#live")
         expect(live).to_contain_text("live, as of")
@@ -201,7 +201,7 @@ def test_page_fetches_its_content_after_too_many_changes(world: World, page: Pag
     page.route("**/events", lambda route: route.fulfill(content_type="text/event-stream", body=told))
     with HubProcess(world, "--listen", "127.0.0.1:0") as hub:
         url = url_of(hub)
-        world.awaits(*(f"10.0.{number}.{each}" for number in (1, 2) for each in (1, 2, 3)))
+        world.awaits(*(f"10.0.{number}.{last}" for number in (1, 2) for last in (1, 2, 3)))
         with page.expect_request(lambda request: request.resource_type == "fetch", timeout=10_000) as read:
             page.goto(f"{url}/{path}")
         assert read.value.url == f"{url}/{path}"
@@ -247,7 +247,7 @@ def test_page_and_status_require_authorization(world: World) -> None:
     with HubProcess(world, "--listen", "127.0.0.1:0", "--listen-authenticate", *tls) as hub:
         url = url_of(hub)
         assert url.startswith("https://")
-        world.awaits(*(f"10.0.{number}.{each}" for number in (1, 2) for each in (1, 2, 3)))
+        world.awaits(*(f"10.0.{number}.{last}" for number in (1, 2) for last in (1, 2, 3)))
         told = {name: status(world, url, name) for name in ("reader", "nobody", "")}
     assert told["reader"].returncode == 0, told["reader"].stderr
     assert "edge/payments   followed" in told["reader"].stdout

@@ -124,7 +124,7 @@ def add_server(server: ApiServer, name: str, ident: str) -> None:
 def test_an_installed_plugin_is_listed_with_its_origin(environment: Environment) -> None:
     """``hub providers -v`` shows distribution, version, file, state and schema."""
     said = environment.hub("providers", "-v", "-o", "json")
-    listed = {each["name"]: each for each in json.loads(said)["providers"]}
+    listed = {provider["name"]: provider for provider in json.loads(said)["providers"]}
     acme = listed["acme"]
     assert (acme["distribution"], acme["version"], acme["state"]) == ("endpointslice-hub-acme", "0.1.0", "ok")
     assert Path(acme["file"]).is_relative_to(environment.folder)

@@ -57,7 +57,7 @@ def published(world: World) -> dict[str, list[str]]:
 
 def versions(world: World) -> dict[str, str]:
     """The resourceVersion of each of the hub's slices."""
-    return {name: version for each in (*NAMES, "payments") for name, version in world.versions(each).items()}
+    return {name: version for service in (*NAMES, "payments") for name, version in world.versions(service).items()}
 
 
 ALL = {**{name: ["10.1.0.1"] for name in NAMES}, "payments": ["10.1.0.1", "10.2.0.1"]}
@@ -194,7 +194,7 @@ def test_single_removal_and_repaired_file_need_no_approval(world: World) -> None
         eventually(lambda: running.hub.reconciler.withheld() is None)
         assert versions(world) == before
         world.write(services=services(world, "a", "b", "c"))
-        awaits(world, {name: each for name, each in ALL.items() if name != "d"})
+        awaits(world, {name: addresses for name, addresses in ALL.items() if name != "d"})
 
 
 def test_a_command_that_is_shown_names_the_owner_and_the_namespace(world: World) -> None:
@@ -252,7 +252,7 @@ def test_replaced_cluster_is_ignored_until_approved(world: World, monkeypatch: p
         approve(world, "hub approve cluster/eu" + eu["error"].partition("hub approve cluster/eu")[2])
         eventually(lambda: running.state("eu") == "Ready: ")
         eventually(lambda: {"10.2.0.1", "10.2.0.2"} <= set(world.published()))
-        eventually(lambda: {each["metadata"]["annotations"][UID] for each in world.slices()} == {eu_uid(world)})
+        eventually(lambda: {slice_["metadata"]["annotations"][UID] for slice_ in world.slices()} == {eu_uid(world)})
     with RunningHub(world) as running:
         eventually(lambda: running.state("eu") == "Ready: ")
 
@@ -308,7 +308,7 @@ def test_an_account_that_may_not_read_the_uid_works_as_before(world: World, capl
         world.awaits("10.1.0.1")
         assert running.state("eu") == "Ready: "
     assert UID not in world.slices()[0]["metadata"]["annotations"]
-    assert sum("its identity cannot be checked" in each.message for each in caplog.records) == 1
+    assert sum("its identity cannot be checked" in record.message for record in caplog.records) == 1
 
 
 def test_cluster_with_two_names_is_reported(world: World) -> None:
@@ -346,8 +346,10 @@ def test_slices_of_another_hub_are_taken_over_with_the_flag(world: World) -> Non
         time.sleep(1.0)
         assert world.slices("a")[0]["endpoints"] == theirs[0]["endpoints"]
         assert theirs[1] in world.slices("b")
-    written = {each["metadata"]["name"] for each in theirs}
-    assert [(each.verb, each.name) for each in world.writes(mark) if each.name in written] == [("update", name)]
+    written = {slice_["metadata"]["name"] for slice_ in theirs}
+    assert [(request.verb, request.name) for request in world.writes(mark) if request.name in written] == [
+        ("update", name)
+    ]
 
 
 # flags that a registry may need
@@ -383,8 +385,8 @@ def runs_a_program(world: World, folder: Path) -> tuple[Object, list[str], dict[
     program.chmod(0o700)
     content = yaml.safe_load((world.folder / "eu").read_text())
     run = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}
-    for each in content["users"]:
-        each["user"] = {"exec": run}
+    for user in content["users"]:
+        user["user"] = {"exec": run}
     (world.folder / "eu").write_text(yaml.safe_dump(content))
     return world.cluster("eu"), ["--allow-exec", str(program)], {"allow_exec": frozenset({str(program)})}
 

@@ -39,7 +39,7 @@ def without(resource: str) -> list[Object]:
 
 def allow(world: World, *rules: Object) -> None:
     """Give the hub's account exactly these cluster-wide rules."""
-    [role] = [each for each in world.hub_cluster.api.list(ROLES) if each["metadata"]["name"].startswith("hub-")]
+    [role] = [role for role in world.hub_cluster.api.list(ROLES) if role["metadata"]["name"].startswith("hub-")]
     path = f"{ROLES}/{role['metadata']['name']}"
     world.hub_cluster.api.patch(path, {"rules": list(rules)})
 
@@ -48,7 +48,7 @@ def arrives(world: World, number: int, *services: tuple[str, str]) -> None:
     """Add a node, and wait until these Services publish it."""
     add_node(world.remotes["eu"], f"n{number}", f"10.1.0.{number}")
     wanted = services or (("payments", "edge"), ("orders", "other"))
-    eventually(lambda: all(f"10.1.0.{number}" in world.published(*each) for each in wanted))
+    eventually(lambda: all(f"10.1.0.{number}" in world.published(*service) for service in wanted))
 
 
 def test_publishing_works_after_the_right_to_write_events_is_lost(
@@ -129,7 +129,7 @@ def test_refused_namespace_keeps_its_slices(world: World, caplog: pytest.LogCapt
         )
         assert 'cannot update resource "endpointslices"' in caplog.text
         assert world.published("orders", "other") == ["10.1.0.1", "10.1.0.2"]
-        problems = {each.name: each.problem for each in status(running).services}
+        problems = {service.name: service.problem for service in status(running).services}
         assert 'cannot update resource "endpointslices"' in problems["other/orders"]
         assert problems["edge/payments"] == ""
         world.hub_cluster.grant("hub", write, namespace="other")

@@ -55,8 +55,8 @@ def add_slice(
         "metadata": {"name": name, "labels": {"kubernetes.io/service-name": service, **(labels or {})}},
         "addressType": family,
         "endpoints": [
-            {"addresses": [each], "conditions": {"ready": True}} if isinstance(each, str) else each
-            for each in endpoints
+            {"addresses": [endpoint], "conditions": {"ready": True}} if isinstance(endpoint, str) else endpoint
+            for endpoint in endpoints
         ],
         "ports": list(ports),
     }
@@ -67,7 +67,8 @@ def set_endpoints(server: ApiServer, name: str, *endpoints: str | Object, namesp
     """Replace the endpoints of a slice."""
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{name}"
     content = [
-        {"addresses": [each], "conditions": {"ready": True}} if isinstance(each, str) else each for each in endpoints
+        {"addresses": [endpoint], "conditions": {"ready": True}} if isinstance(endpoint, str) else endpoint
+        for endpoint in endpoints
     ]
     server.api.patch(path, {"endpoints": content})
 
@@ -103,7 +104,7 @@ def annotate(world: World, name: str, **values: str | None) -> None:
 def ports(world: World, service: str) -> list[list[tuple[str, int]]]:
     """The names and numbers of the ports in each slice of a Service, sorted."""
     return sorted(
-        [(each.get("name", ""), each["port"]) for each in slice_["ports"]] for slice_ in world.slices(service)
+        [(port.get("name", ""), port["port"]) for port in slice_["ports"]] for slice_ in world.slices(service)
     )
 
 
@@ -163,7 +164,7 @@ def test_every_slice_and_family_of_a_source_is_copied(world: World) -> None:
         mark = world.hub_cluster.audit_mark()
         set_endpoints(world.hub_cluster, "big-2", *wanted[1000:1499])
         world.awaits(*wanted[:1499], "fd00:30::1", "fd00:30::2", service="mirror")
-        assert [each.verb for each in world.writes(mark)].count("update") <= 1
+        assert [request.verb for request in world.writes(mark)].count("update") <= 1
 
 
 def test_slices_with_other_ports_stay_apart(world: World) -> None:
@@ -175,8 +176,10 @@ def test_slices_with_other_ports_stay_apart(world: World) -> None:
 
     def found() -> dict[int, list[str]]:
         return {
-            each["ports"][0]["port"]: sorted(address for one in each["endpoints"] or () for address in one["addresses"])
-            for each in world.slices("mirror")
+            slice_["ports"][0]["port"]: sorted(
+                address for one in slice_["endpoints"] or () for address in one["addresses"]
+            )
+            for slice_ in world.slices("mirror")
         }
 
     with RunningHub(world) as hub:
@@ -191,7 +194,7 @@ def test_slices_with_other_ports_stay_apart(world: World) -> None:
             return found() == {8080: ["10.20.0.1"], 9090: ["10.20.0.2", "10.20.0.3"]}
 
         eventually(moved, every=0.01)
-        assert all("10.20.0.2" in each for each in seen)
+        assert all("10.20.0.2" in addresses for addresses in seen)
         hub.stop()
     with RunningHub(world):  # a restarted hub has nothing to write
         mark = world.hub_cluster.audit_mark()
@@ -237,7 +240,7 @@ def test_a_remote_that_is_away_keeps_endpoints_and_ports(world: World) -> None:
     with RunningHub(world) as hub:
         eventually(lambda: hub.state("eu").startswith("Unreachable"))
         world.hub_cluster.api.patch("/api/v1/namespaces/edge/services/mirror", {"metadata": {"labels": {"team": "a"}}})
-        eventually(lambda: all(each["metadata"]["labels"].get("team") == "a" for each in world.slices("mirror")))
+        eventually(lambda: all(slice_["metadata"]["labels"].get("team") == "a" for slice_ in world.slices("mirror")))
 
     assert world.versions("mirror").keys() == before.keys()
     assert world.published("mirror") == ["10.20.0.1", "10.20.0.2"]
@@ -389,7 +392,7 @@ def test_once_and_status_include_copies(world: World) -> None:
     shown = command("status", "-o", "json")
     assert shown.stdout, shown.stderr
     status = json.loads(shown.stdout)
-    found = {each["name"]: [one["reason"] for one in each["findings"]] for each in status["services"]}
+    found = {service["name"]: [one["reason"] for one in service["findings"]] for service in status["services"]}
     assert found == {"edge/good": [], "edge/greedy": ["CopyNotAllowed"], "edge/mine": []}
     assert "may not copy default/kubernetes" in command("why", "edge/greedy").stdout
 
@@ -413,16 +416,16 @@ def test_slices_of_endpoint_copier_are_taken_over_without_a_gap(world: World) ->
 
     def look() -> list[Object]:
         every = world.slices("mirror", selector="kubernetes.io/service-name")
-        seen.append({address for each in every for one in each["endpoints"] or () for address in one["addresses"]})
+        seen.append({address for slice_ in every for one in slice_["endpoints"] or () for address in one["addresses"]})
         return every
 
     def gone() -> bool:
-        return not any("endpoint-copier/source" in each["metadata"]["labels"] for each in look())
+        return not any("endpoint-copier/source" in slice_["metadata"]["labels"] for slice_ in look())
 
     with RunningHub(world):
         eventually(gone, 20, 0.02)
 
-    assert all({"10.20.0.1", "10.20.0.2"} <= each for each in seen)
+    assert all({"10.20.0.1", "10.20.0.2"} <= addresses for addresses in seen)
     assert seen[-1] == {"10.20.0.1", "10.20.0.2"}
 
 

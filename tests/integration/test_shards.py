@@ -80,8 +80,8 @@ def lease(number: int) -> str:
 def holders(world: World) -> list[str]:
     """The name of the replica that holds each shard; "" = none."""
     found = {
-        each["metadata"]["name"]: each["spec"].get("holderIdentity") or ""
-        for each in world.hub_cluster.api.list(LEASES)
+        lease["metadata"]["name"]: lease["spec"].get("holderIdentity") or ""
+        for lease in world.hub_cluster.api.list(LEASES)
     }
     return [found.get(lease(number), "").rpartition("_")[0] for number in range(COUNT)]
 
@@ -111,13 +111,13 @@ def replicas(world: World, *arguments: str) -> Iterator[dict[str, Replica]]:
     """Run three replicas, and wait until each shard is held."""
     made = {name: Replica(world, name, "--shards", str(COUNT), *SHORT, *arguments) for name in NAMES}
     try:
-        for each in made.values():
-            each.start()
+        for replica in made.values():
+            replica.start()
         eventually(lambda: "" not in holders(world), 60)
         yield made
     finally:
-        for each in made.values():
-            each.kill()
+        for replica in made.values():
+            replica.kill()
 
 
 class Observer:
@@ -143,8 +143,8 @@ class Observer:
         api = self._world.hub_cluster.api_with(self._world.hub_cluster.token())
         while not self._stop.wait(0.02):
             with suppress(ApiRefused):
-                for each in api.list(LEASES):
-                    name, held = each["metadata"]["name"], bool(each["spec"].get("holderIdentity"))
+                for lease in api.list(LEASES):
+                    name, held = lease["metadata"]["name"], bool(lease["spec"].get("holderIdentity"))
                     if not held:
                         self._free.setdefault(name, time.monotonic())
                     elif name in self._free:
@@ -153,7 +153,11 @@ class Observer:
 
 def holder_updates(updates: Sequence[Request]) -> list[Request]:
     """The updates of one Lease by its holders, without those by which another replica only requests the Lease."""
-    return [each for each in updates if each.holder is not None and each.holder.rpartition("_")[0] in ("", each.user)]
+    return [
+        update
+        for update in updates
+        if update.holder is not None and update.holder.rpartition("_")[0] in ("", update.user)
+    ]
 
 
 def judge(world: World, requests: Sequence[Request]) -> int:
@@ -163,21 +167,21 @@ def judge(world: World, requests: Sequence[Request]) -> int:
     outside of a lease (sent before a pause, received after it) must have failed with a conflict.
     """
     assignment = Assignment(load(world.path).registry, COUNT)
-    mine = [each for each in requests if each.user in NAMES and each.writes]
-    named = [each for each in mine if each.resource == "leases" and each.name and each.status < 300]
-    renewals = {number: [each for each in named if each.name == lease(number)] for number in range(COUNT)}
+    mine = [request for request in requests if request.user in NAMES and request.writes]
+    named = [request for request in mine if request.resource == "leases" and request.name and request.status < 300]
+    renewals = {number: [request for request in named if request.name == lease(number)] for number in range(COUNT)}
     renewals = {number: holder_updates(sorted(found, key=lambda one: one.ended)) for number, found in renewals.items()}
-    writes = [each for each in mine if each.resource == "endpointslices" and each.name]
+    writes = [request for request in mine if request.resource == "endpointslices" and request.name]
     wrong = []
-    for each in writes:
-        shard = assignment.of(TargetKey(each.namespace, each.name.rsplit("-", 2)[0]))
-        before = [one for one in renewals[shard] if one.ended <= each.received]
+    for request in writes:
+        shard = assignment.of(TargetKey(request.namespace, request.name.rsplit("-", 2)[0]))
+        before = [one for one in renewals[shard] if one.ended <= request.received]
         meanwhile = [
-            one for one in renewals[shard] if each.received < one.ended <= each.ended and one.user != each.user
+            one for one in renewals[shard] if request.received < one.ended <= request.ended and one.user != request.user
         ]
-        inside = bool(before) and before[-1].user == each.user and each.received - before[-1].received < DURATION
-        if (not inside or meanwhile) and each.status != 409:
-            wrong.append((shard, each, before[-1:], meanwhile))
+        inside = bool(before) and before[-1].user == request.user and request.received - before[-1].received < DURATION
+        if (not inside or meanwhile) and request.status != 409:
+            wrong.append((shard, request, before[-1:], meanwhile))
     assert wrong == []
     return len(writes)
 
@@ -221,12 +225,12 @@ def chaos(world: World, seconds: float, seed: int) -> list[float]:
 )
 def test_judge_distinguishes_requests_from_acquisitions(updates: str, holders: str) -> None:
     """An update by the holder counts, a request for the Lease does not, and neither does a repeated one."""
-    pairs = [each.split(":") for each in updates.split()]
+    pairs = [update.split(":") for update in updates.split()]
     found = [
         Request(user, "", "update", "leases", "default", "x", 200, "", at, at, f"{holder}_1" if holder else "")
         for at, (user, holder) in enumerate(pairs)
     ]
-    assert "".join(each.user for each in holder_updates(found)) == holders
+    assert "".join(request.user for request in holder_updates(found)) == holders
 
 
 def test_replicas_of_shards_killed_and_paused_at_random(world: World) -> None:
@@ -259,20 +263,20 @@ def hubs(world: World, number: int = 2) -> Iterator[list[RunningHub]]:
     """Run several hubs, started one after the other; each gets its share."""
     with ExitStack() as stack:
         made = []
-        for each in range(number):
+        for place in range(number):
             made.append(stack.enter_context(RunningHub(world, shards=COUNT, timing=QUICK)))
-            eventually(lambda each=each: shares(made) == fair(each + 1), 40)  # type: ignore[misc]
+            eventually(lambda place=place: shares(made) == fair(place + 1), 40)  # type: ignore[misc]
         yield made
 
 
 def shares(made: Sequence[RunningHub]) -> list[int]:
     """The number of shards that each hub writes, sorted."""
-    return sorted(len(each.hub.leading.held) for each in made)
+    return sorted(len(replica.hub.leading.held) for replica in made)
 
 
 def fair(number: int) -> list[int]:
     """The fair numbers of shards for this many hubs, sorted."""
-    return sorted(COUNT // number + (each < COUNT % number) for each in range(number))
+    return sorted(COUNT // number + (place < COUNT % number) for place in range(number))
 
 
 def test_each_replica_follows_the_clusters_of_its_services_only(world: World) -> None:
@@ -283,13 +287,13 @@ def test_each_replica_follows_the_clusters_of_its_services_only(world: World) ->
     with hubs(world) as made:
         eventually(lambda: all_published(world), 30)
         mark = world.hub_cluster.audit_mark()
-        for each in made:
-            assignment = Assignment(each.hub.registry, COUNT)
-            held = each.hub.leading.held
+        for replica in made:
+            assignment = Assignment(replica.hub.registry, COUNT)
+            held = replica.hub.leading.held
             needed = {cluster for name, cluster in SERVICES.items() if assignment.of(TargetKey("edge", name)) in held}
             if assignment.of(TargetKey("edge", "both")) in held:
                 needed |= {"c0", "c1"}
-            assert clusters(each) == needed
+            assert clusters(replica) == needed
         assert clusters(made[0]) | clusters(made[1]) == set(CLUSTERS)
         assert len(clusters(made[0])) + len(clusters(made[1])) <= len(CLUSTERS) + 1  # one of the clusters of `both`
         add_node(world.remotes["c2"], "new", "10.2.0.9")
@@ -302,13 +306,13 @@ def test_replica_reports_its_shards(world: World) -> None:
     with hubs(world) as made:
         eventually(lambda: all_published(world), 30)
         said: list[int] = []
-        for each, other in zip(made, reversed(made), strict=True):
-            status = Snapshots(each.hub).take()
+        for running, other in zip(made, reversed(made), strict=True):
+            status = Snapshots(running.hub).take()
             assert (status.hub.role, status.hub.shard_count) == ("leader", COUNT)
             said += status.hub.shards
-            held = set(each.hub.leading.held)
-            eventually(lambda each=each, other=other: _check_other_is_named(each, other), 10)  # type: ignore[misc]
-            leads = dict(rows(each, LEADER))
+            held = set(running.hub.leading.held)
+            eventually(lambda running=running, other=other: _check_other_is_named(running, other), 10)  # type: ignore[misc]
+            leads = dict(rows(running, LEADER))
             assert leads == {(str(number),): int(number in held) for number in range(COUNT)}
         assert sorted(said) == list(range(COUNT))
     for found in world.hub_cluster.api.list(LEASES):
@@ -322,18 +326,18 @@ def rows(running: RunningHub, metric: Metric) -> list[Row]:
     async def collected() -> Collected:
         return Collector(running.hub).collect()
 
-    return next(found for each, found in asyncio.run(collected()) if each is metric)
+    return next(found for collected_metric, found in asyncio.run(collected()) if collected_metric is metric)
 
 
-def _check_other_is_named(each: RunningHub, other: RunningHub) -> bool:
+def _check_other_is_named(running: RunningHub, other: RunningHub) -> bool:
     """Whether a status names the other hub as the writer of exactly those Services that this hub does not write."""
-    status = Snapshots(each.hub).take()
+    status = Snapshots(running.hub).take()
     lines = {service.name: service.status for service in status.services}
-    foreign = {str(key) for key in each.hub.registry.targets if not each.hub.writes(key)}
+    foreign = {str(key) for key in running.hub.registry.targets if not running.hub.writes(key)}
     assert foreign
     assert {name for name, text in lines.items() if text} == foreign, json.dumps(lines)
     assert all(other.hub.elector.identity in lines[name] for name in foreign), json.dumps(lines)
-    assert {found.name for found in status.clusters if found.state} == clusters(each)
+    assert {found.name for found in status.clusters if found.state} == clusters(running)
     assert [source for service in status.services for source in service.sources if source.unknown] == []
     return True
 
@@ -352,18 +356,18 @@ def test_a_reload_moves_services_between_replicas(world: World) -> None:
             wanted = {f"c{number}": change.wanted(f"c{number}") for number in range(3)}
             for name, cluster in SERVICES.items():
                 found = {
-                    each["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"]
-                    for each in world.slices(name)
+                    slice_["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"]
+                    for slice_ in world.slices(name)
                 }
                 assert found == {turned[cluster]}, (name, found)
                 assert world.published(name) == wanted[f"c{int(turned[cluster][1:]) % 3}"]
-            assert all(each.hub.leading.shards.agreed for each in made)
+            assert all(replica.hub.leading.shards.agreed for replica in made)
             return True
 
         eventually(moved, 60)
         after = {key: made[0].hub.writes(key) for key in before}
         assert after != before
-        written = [each for each in world.writes(mark) if each.status < 300]
+        written = [request for request in world.writes(mark) if request.status < 300]
         assert len(written) <= 4 * len(SERVICES)
 
 

@@ -44,9 +44,9 @@ def running(world: World) -> Iterator[RunningHub]:
 def by_cluster(world: World, service: str = "payments") -> dict[str, list[str]]:
     """The published addresses by source cluster."""
     found: dict[str, list[str]] = {}
-    for each in world.slices(service):
-        addresses = [address for endpoint in each["endpoints"] or () for address in endpoint["addresses"]]
-        found.setdefault(each["metadata"]["labels"][CLUSTER], []).extend(addresses)
+    for slice_ in world.slices(service):
+        addresses = [address for endpoint in slice_["endpoints"] or () for address in endpoint["addresses"]]
+        found.setdefault(slice_["metadata"]["labels"][CLUSTER], []).extend(addresses)
     return {name: sorted(addresses) for name, addresses in found.items() if addresses}
 
 
@@ -102,8 +102,8 @@ def test_ports_of_the_service_follow(running: RunningHub, world: World) -> None:
 
     world.hub_cluster.api.patch(f"{SERVICES}/payments", {"spec": {"ports": ports}})
 
-    eventually(lambda: [each["port"] for each in world.slices()[0]["ports"]] == [31000])
-    assert [each.verb for each in world.writes(mark)] == ["update"]
+    eventually(lambda: [port["port"] for port in world.slices()[0]["ports"]] == [31000])
+    assert [request.verb for request in world.writes(mark)] == ["update"]
 
 
 def test_ports_of_the_registry_win(running: RunningHub, world: World) -> None:
@@ -131,7 +131,7 @@ def test_each_family_has_its_own_slices(world: World) -> None:
     with RunningHub(world):
         world.awaits("10.1.0.1", "fd00:1::1")
 
-    assert {each["addressType"]: each["endpoints"][0]["addresses"] for each in world.slices()} == {
+    assert {slice_["addressType"]: slice_["endpoints"][0]["addresses"] for slice_ in world.slices()} == {
         "IPv4": ["10.1.0.1"],
         "IPv6": ["fd00:1::1"],
     }
@@ -170,7 +170,7 @@ def test_endpoints_beyond_the_limit_get_more_slices(world: World) -> None:
     with RunningHub(world):
         world.awaits(*(f"10.1.0.{number}" for number in range(1, 6)))
 
-    assert sorted(len(each["endpoints"]) for each in world.slices()) == [1, 2, 2]
+    assert sorted(len(slice_["endpoints"]) for slice_ in world.slices()) == [1, 2, 2]
 
 
 # --- several clusters ----------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_an_address_of_two_clusters_is_published_once(world: World) -> None:
         world.remotes["eu"].api.delete("/api/v1/nodes/n1")
         seen = watch_until(world, {"us": ["10.1.0.1", "10.2.0.1"]})
 
-    assert all(any("10.1.0.1" in addresses for addresses in each.values()) for each in seen)
+    assert all(any("10.1.0.1" in addresses for addresses in published.values()) for published in seen)
 
 
 def test_failover_switches_when_nothing_is_ready_and_back(world: World) -> None:
@@ -278,9 +278,9 @@ def test_a_recreated_service_keeps_its_slices(running: RunningHub, world: World)
     world.hub_cluster.api.delete(f"{SERVICES}/payments")
     uid = world.add_service()["metadata"]["uid"]
 
-    eventually(lambda: [each["metadata"]["ownerReferences"][0]["uid"] for each in world.slices()] == [uid])
-    assert [each["metadata"]["uid"] for each in world.slices()] == [each["metadata"]["uid"] for each in before]
-    assert [each.verb for each in world.writes(mark)] == ["update"]
+    eventually(lambda: [slice_["metadata"]["ownerReferences"][0]["uid"] for slice_ in world.slices()] == [uid])
+    assert [slice_["metadata"]["uid"] for slice_ in world.slices()] == [slice_["metadata"]["uid"] for slice_ in before]
+    assert [request.verb for request in world.writes(mark)] == ["update"]
 
 
 def test_paused_target_is_not_written(running: RunningHub, world: World) -> None:
@@ -359,8 +359,8 @@ def test_hub_publishes_without_permission_for_service_cidrs(world: World) -> Non
     with RunningHub(world, target_namespaces=("edge",), namespace="edge"):
         world.awaits("10.1.0.1", timeout=3.0)
         asked = world.hub_cluster.requests(mark, "nobody")
-    assert "servicecidrs" in {each.resource for each in asked if each.status == 403}
-    assert {each.namespace for each in asked if each.resource == "endpointslices"} == {"edge"}
+    assert "servicecidrs" in {request.resource for request in asked if request.status == 403}
+    assert {request.namespace for request in asked if request.resource == "endpointslices"} == {"edge"}
 
 
 def test_upsert_only_removes_nothing(world: World) -> None:
@@ -412,7 +412,7 @@ def test_slices_of_a_previous_owner_are_adopted(world: World) -> None:
 
     with RunningHub(world):
         eventually(lambda: world.slices()[0]["metadata"]["labels"]["endpointslice-hub/owner"] == "new")
-        assert [each.verb for each in world.writes(mark)] == ["update"]
+        assert [request.verb for request in world.writes(mark)] == ["update"]
 
     (slice_,) = world.slices()
     assert slice_["metadata"]["uid"] == before[0]["metadata"]["uid"]
@@ -469,7 +469,7 @@ def test_a_source_gone_from_the_file_loses_its_slices_after_the_grace(world: Wor
         eventually(lambda: "RemovalPending" in hub.findings())
         assert by_cluster(world) == {"eu": ["10.1.0.1"], "us": ["10.2.0.1"]}
         eventually(lambda: by_cluster(world) == {"eu": ["10.1.0.1"]}, 5)
-        assert [each.verb for each in world.writes(mark)] == ["delete"]
+        assert [request.verb for request in world.writes(mark)] == ["delete"]
 
 
 def test_a_renamed_cluster_keeps_its_slices(running: RunningHub, world: World) -> None:
@@ -480,7 +480,7 @@ def test_a_renamed_cluster_keeps_its_slices(running: RunningHub, world: World) -
     world.write(clusters=[renamed], services=[world.service("payments", "europe")])
 
     eventually(lambda: by_cluster(world) == {"europe": ["10.1.0.1"]})
-    assert [each.verb for each in world.writes(mark)] == ["update"]
+    assert [request.verb for request in world.writes(mark)] == ["update"]
     assert world.slices()[0]["metadata"]["uid"] == before[0]["metadata"]["uid"]
 
 
@@ -495,7 +495,7 @@ def test_a_reload_touches_only_what_changed(running: RunningHub, world: World) -
     world.write(services=[world.service(), world.service("other")])
 
     world.awaits("10.1.0.1", service="other", timeout=2.5)
-    assert [each.verb for each in world.writes(mark)] == ["create"]
+    assert [request.verb for request in world.writes(mark)] == ["create"]
     assert (world.versions(), running.cluster("eu").lists) == (before, lists)
 
 
@@ -519,7 +519,7 @@ def test_a_rejected_file_changes_nothing(running: RunningHub, world: World) -> N
     eventually(lambda: running.hub.rejected is not None)
     add_node(world.remotes["eu"], "n2", "10.1.0.2")
     world.awaits("10.1.0.1", "10.1.0.2")
-    assert [each.verb for each in world.writes(mark)] == ["update"]
+    assert [request.verb for request in world.writes(mark)] == ["update"]
     world.write()
     eventually(lambda: running.hub.rejected is None)
 

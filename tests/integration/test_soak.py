@@ -1,4 +1,4 @@
-"""A soak runs to its end and is judged. Two minutes show no slow leak; what is right and what is lost they do show."""
+"""A short soak test runs to its end. Two minutes do not show slow leaks, but show wrong and lost endpoints."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("server_fleet")  # for its mark, and to be skipped where there are no API servers
+@pytest.mark.usefixtures("server_fleet")  # brings the apiserver mark, and skips the test where no API server is built
 def test_short_soak_loses_nothing_and_ends_right(tmp_path: Path) -> None:
-    """Ten clusters, most of them broken once, and the hub's API server killed: nothing lost, all slices right."""
+    """Ten clusters, most of them broken once, and a killed hub API server lead to no lost and no wrong endpoint."""
     out = tmp_path / "soak.json"
     size = ["--minutes", "3", "--clusters", "10", "--nodes", "10", "--services", "20", "--times", "50"]
     argv = [sys.executable, "benchmarks/soak.py", *size, "--seed", "3", "--out", str(out)]
@@ -28,9 +28,9 @@ def test_short_soak_loses_nothing_and_ends_right(tmp_path: Path) -> None:
     soak, results = judge(found)
 
     assert (list(soak.lost), list(soak.wrong)) == ([], [])
-    assert len({each["what"] for each in found["script"]["faults"]}) >= 5
+    assert len({fault["what"] for fault in found["script"]["faults"]}) >= 5
     assert found["slices_seen"] > 50
     assert found["reports"] > 1000
     assert len(soak.samples) > 25
-    assert next(each.found for each in results if each.what.startswith("log lines")).startswith("0 of ")
+    assert next(result.found for result in results if result.what.startswith("log lines")).startswith("0 of ")
     assert "| endpoints lost | 0 | 0 | met |" in done.stdout

@@ -51,7 +51,7 @@ def test_documented_rbac_rules_are_sufficient(world: World) -> None:
     for server, mark in zip(servers, marks, strict=True):
         requests = server.requests(mark, "hub")
         assert len(requests) >= 2
-        assert [each for each in requests if each.status in (401, 403)] == []
+        assert [request for request in requests if request.status in (401, 403)] == []
 
 
 def test_a_restart_adopts_without_a_write(world: World) -> None:
@@ -92,7 +92,7 @@ def test_changed_node_among_a_thousand_is_one_write(world: World) -> None:
         address = [{"type": "InternalIP", "address": "10.2.0.1"}]
         eu.api.patch("/api/v1/nodes/n500/status", {"status": {"addresses": address}}, "application/merge-patch+json")
         eventually(lambda: "10.2.0.1" in world.published())
-        assert [(each.verb, each.status) for each in world.writes(mark)] == [("update", 200)]
+        assert [(request.verb, request.status) for request in world.writes(mark)] == [("update", 200)]
 
 
 # edits by others
@@ -106,7 +106,7 @@ def test_an_edited_slice_is_repaired_at_once(running: RunningHub, world: World) 
     world.hub_cluster.api.patch(world.slice_path(slice_["metadata"]["name"]), DRIFT)
 
     world.awaits("10.1.0.1", timeout=1.0)
-    assert [each.verb for each in world.writes(mark)] == ["update"]
+    assert [request.verb for request in world.writes(mark)] == ["update"]
 
 
 def test_a_deleted_slice_is_made_again_at_once(running: RunningHub, world: World) -> None:
@@ -117,7 +117,7 @@ def test_a_deleted_slice_is_made_again_at_once(running: RunningHub, world: World
     world.hub_cluster.api.delete(world.slice_path(slice_["metadata"]["name"]))
 
     world.awaits("10.1.0.1", timeout=1.0)
-    assert [each.verb for each in world.writes(mark)] == ["create"]
+    assert [request.verb for request in world.writes(mark)] == ["create"]
 
 
 def test_a_slice_that_a_finalizer_holds_is_made_again_under_another_name(running: RunningHub, world: World) -> None:
@@ -129,7 +129,7 @@ def test_a_slice_that_a_finalizer_holds_is_made_again_under_another_name(running
 
     world.hub_cluster.api.delete(path)
     eventually(lambda: len(world.slices()) == 2)
-    assert [each.verb for each in world.writes(mark)] == ["create"]
+    assert [request.verb for request in world.writes(mark)] == ["create"]
     add_node(world.remotes["eu"], "n2", "10.1.0.2")
     eventually(lambda: world.published() == ["10.1.0.1", "10.1.0.1", "10.1.0.2"])
 
@@ -158,7 +158,7 @@ def test_a_slice_under_another_clusters_name_is_replaced(running: RunningHub, wo
 
     world.hub_cluster.api.patch(path, {"metadata": {"labels": {label: "x"}}})
 
-    eventually(lambda: [each["metadata"]["labels"][label] for each in world.slices()] == ["eu"])
+    eventually(lambda: [slice_["metadata"]["labels"][label] for slice_ in world.slices()] == ["eu"])
     assert world.published() == ["10.1.0.1"]
 
 
@@ -172,7 +172,7 @@ def test_a_contended_slice_is_repaired_with_growing_delays(running: RunningHub, 
 
     # by the server's clock, since this process may be slow to observe
     repairs = world.writes(mark)
-    edits = [each for each in world.hub_cluster.requests(mark, "admin") if each.verb == "patch"]
+    edits = [request for request in world.hub_cluster.requests(mark, "admin") if request.verb == "patch"]
     delays = [repair.received - edit.ended for edit, repair in zip(edits, repairs, strict=True)]
     assert [round(delay) for delay in delays] == [0, 1, 2]
     world.hub_cluster.api.patch(path, DRIFT)
@@ -221,8 +221,8 @@ def test_conflict_rereads_the_slice_and_plans_again(
 
     world.awaits("10.1.0.1", "10.1.0.2")
     time.sleep(0.3)
-    requests = [each for each in world.hub_cluster.requests(mark, "hub") if each.resource == "endpointslices"]
-    assert [(each.verb, each.status) for each in requests] == [("update", 409), ("get", 200), ("update", 200)]
+    requests = [request for request in world.hub_cluster.requests(mark, "hub") if request.resource == "endpointslices"]
+    assert [(request.verb, request.status) for request in requests] == [("update", 409), ("get", 200), ("update", 200)]
     assert world.slices()[0]["metadata"]["annotations"]["tool.example/seen"] == "yes"
 
 
@@ -245,7 +245,7 @@ def test_foreign_slice_with_our_name_is_not_written(world: World) -> None:
         eventually(lambda: "ForeignSlice" in hub.findings())
         assert hub.findings()["ForeignSlice"].objects == (name,)
 
-    assert [each["metadata"]["name"] for each in world.slices()] == [f"{name[:-1]}1"]
+    assert [slice_["metadata"]["name"] for slice_ in world.slices()] == [f"{name[:-1]}1"]
     assert world.hub_cluster.api.get(world.slice_path(name)) == foreign
 
 
@@ -297,7 +297,7 @@ def test_a_refused_slice_is_tried_again_with_growing_delays(
     time.sleep(2.0)
 
     assert "not in this cluster" in running.status()
-    assert 2 <= sum(each.status == 422 for each in world.writes(mark)) <= 4
+    assert 2 <= sum(request.status == 422 for request in world.writes(mark)) <= 4
     world.hub_cluster.api.delete(f"{POLICIES}bindings/slices")
     world.awaits("10.1.0.1", "10.1.0.2", "10.2.0.1")
 

@@ -224,7 +224,7 @@ def test_a_restart_while_a_remote_is_down_adopts_its_slices(world: World) -> Non
     with RunningHub(world) as hub:
         eventually(lambda: hub.state("us").startswith("Unreachable") and hub.hub.elector.leading)
         assert world.writes(mark, settle=1.0) == []
-        (lost,) = [each for each in world.slices() if each["endpoints"][0]["addresses"] == ["10.2.0.1"]]
+        (lost,) = [slice_ for slice_ in world.slices() if slice_["endpoints"][0]["addresses"] == ["10.2.0.1"]]
         world.hub_cluster.api.delete(world.slice_path(lost["metadata"]["name"]))
         world.awaits("10.1.0.1", "10.2.0.1", timeout=2.0)
 
@@ -274,8 +274,8 @@ def test_unreachable_not_ready_drains(world: World) -> None:
     """With policy not-ready the endpoints become not ready, and ready again when the cluster answers."""
 
     def conditions() -> list[tuple[bool, bool]]:
-        found = [each["endpoints"][0] for each in world.slices()]
-        (mine,) = [each["conditions"] for each in found if each["addresses"] == ["10.2.0.1"]]
+        found = [slice_["endpoints"][0] for slice_ in world.slices()]
+        (mine,) = [slice_["conditions"] for slice_ in found if slice_["addresses"] == ["10.2.0.1"]]
         return [(mine["ready"], mine["terminating"])]
 
     with_policy(world, "not-ready")

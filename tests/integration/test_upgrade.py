@@ -35,10 +35,10 @@ def released(request: pytest.FixtureRequest, world: World) -> list[Object]:
 
 def works(hub: RunningHub, world: World) -> bool:
     """Whether a hub leads, knows every cluster and has decided about every target."""
-    names = [each["name"] for each in world.registry["services"]]
+    names = [service["name"] for service in world.registry["services"]]
     return (
         hub.hub.elector.leading
-        and all(hub.state(each) == "Ready: " for each in world.remotes)
+        and all(hub.state(cluster) == "Ready: " for cluster in world.remotes)
         and all(not hub.status(name) and not hub.findings(name) for name in names)
     )
 
@@ -56,7 +56,7 @@ def test_slices_of_a_release_are_adopted_without_a_write(world: World, released:
         eventually(lambda: "10.2.0.9" in world.published("merged"))
         eventually(lambda: "10.2.0.9" in world.published("headless"))
 
-    assert {each.verb for each in world.writes(mark)} == {"update"}
+    assert {request.verb for request in world.writes(mark)} == {"update"}
     assert len(world.writes(mark)) == 2
 
 
@@ -65,15 +65,15 @@ def test_same_inputs_write_the_same_slices_as_the_release(world: World, released
     with RunningHub(world):
         made = golden.portable(golden.settled(world))
 
-    for each in (*made, *released):
-        each["metadata"]["annotations"].pop("endpointslice-hub/cluster-uid")
+    for slice_ in (*made, *released):
+        slice_["metadata"]["annotations"].pop("endpointslice-hub/cluster-uid")
     assert made == released
 
 
 def test_slices_of_a_later_version_are_taken_back_without_a_write(world: World, released: list[Object]) -> None:
     """Annotations and guard records of a later version stay without a write when the hub goes back to this version."""
     golden.restore(world, released, **{"endpointslice-hub/of-a-later-version": "yes"})
-    [first] = [each for each in golden.observed(world) if golden.source(each) == "us" and "merged" in str(each)]
+    [first] = [slice_ for slice_ in golden.observed(world) if golden.source(slice_) == "us" and "merged" in str(slice_)]
     path = world.slice_path(first["metadata"]["name"])
     world.hub_cluster.api.patch(path, {"metadata": {"annotations": {ANNOTATION_STATE: LATER_STATE}}})
     mark = world.hub_cluster.audit_mark()

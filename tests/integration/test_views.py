@@ -73,13 +73,13 @@ def add_service(server: ApiServer, name: str = "testsvc") -> None:
 
 def endpoints(addresses: Sequence[str]) -> list[Object]:
     """Ready endpoints; the last one has no conditions, which means ready."""
-    ready = [{"addresses": [each], "conditions": {"ready": True}} for each in addresses[:-1]]
-    return [*ready, *({"addresses": [each]} for each in addresses[-1:])]
+    ready = [{"addresses": [address], "conditions": {"ready": True}} for address in addresses[:-1]]
+    return [*ready, *({"addresses": [address]} for address in addresses[-1:])]
 
 
 def add_slice(server: ApiServer, *addresses: str, name: str = "testsvc-1", service: str = "testsvc") -> None:
     """Create a slice with both ports."""
-    ports = [{"name": each["name"], "port": each["port"]} for each in PORTS]
+    ports = [{"name": port["name"], "port": port["port"]} for port in PORTS]
     meta = {"name": name, "labels": {"kubernetes.io/service-name": service}}
     body = {"metadata": meta, "addressType": "IPv4", "endpoints": endpoints(addresses), "ports": ports}
     server.api.post(SLICES, body)
@@ -135,12 +135,12 @@ def listing(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def kinds(events: Sequence[Object]) -> list[str]:
     """The types of the events."""
-    return [each["type"] for each in events]
+    return [event["type"] for event in events]
 
 
 def addresses(events: Sequence[Object]) -> set[tuple[int, str]]:
     """The port and address of each object."""
-    return {(each["object"]["spec"]["port"], each["object"]["spec"]["address"]) for each in events}
+    return {(event["object"]["spec"]["port"], event["object"]["spec"]["address"]) for event in events}
 
 
 def test_watch_has_the_events_of_dcontroller(world: World) -> None:
@@ -156,7 +156,7 @@ def test_watch_has_the_events_of_dcontroller(world: World) -> None:
         third = lines.take(6)
 
     assert kinds(first) == ["Added"] * 4
-    names = {each["object"]["metadata"]["name"] for each in first}
+    names = {event["object"]["metadata"]["name"] for event in first}
     assert {"testsvc-b9p5tj", "testsvc-8x1zl2", "testsvc-6kq57l"} < names
     assert kinds(second) == ["Added"] * 2
     assert addresses(second) == {(80, "10.244.1.91"), (8843, "10.244.1.91")}
@@ -178,7 +178,7 @@ def test_views_are_gathered_and_withdrawn_with_the_annotation(world: World) -> N
         deleted = lines.take(2)
 
     names = ["testsvc-TCP-80", "testsvc-TCP-8843"]
-    assert [each["object"]["metadata"]["name"] for each in snapshot[:-1]] == names
+    assert [event["object"]["metadata"]["name"] for event in snapshot[:-1]] == names
     assert kinds(updated) == ["Updated"] * 2
     assert updated[0]["object"]["spec"]["addresses"] == ["10.0.0.1", "10.0.0.2"]
     assert kinds(deleted) == ["Deleted"] * 2
@@ -205,7 +205,7 @@ def test_a_table_of_several_clusters_and_one_that_may_not_be_read(world: World, 
     ]
     assert refused.returncode == 2
     assert "cluster eu: 403: the account lacks the rule «services: get, list, watch" in refused.stderr
-    assert {each["spec"]["cluster"] for each in json.loads(refused.stdout)["items"]} == {"local"}
+    assert {item["spec"]["cluster"] for item in json.loads(refused.stdout)["items"]} == {"local"}
 
 
 def recorder(world: World) -> Path:
@@ -281,7 +281,7 @@ def test_a_running_hub_serves_a_stream_and_calls_consumers(world: World, monkeyp
     assert (kind, first[:4]) == ("text/event-stream", b"id: ")
     assert expired[0] == 410
     assert "start again without one" in expired[1]["detail"]
-    assert [each[0] for each in notes] == ["upserted"] * 4 + ["listed"] + ["upserted"] * 2 + ["deleted"] * 6
+    assert [note[0] for note in notes] == ["upserted"] * 4 + ["listed"] + ["upserted"] * 2 + ["deleted"] * 6
     assert notes[4] == ["listed", "local", 4]
 
 
@@ -327,9 +327,9 @@ def test_a_dead_remote_keeps_its_views_and_marks_them(world: World, monkeypatch:
         alive = lines.take(2, timeout=40)
 
     assert kinds(dead) == ["Updated"] * 2
-    assert [each["object"]["spec"]["stale"] for each in dead] == [True, True]
+    assert [event["object"]["spec"]["stale"] for event in dead] == [True, True]
     assert kinds(beside) == ["Added"] * 2 + ["Deleted"] * 2
-    assert [each["object"]["spec"]["stale"] for each in alive] == [False, False]
+    assert [event["object"]["spec"]["stale"] for event in alive] == [False, False]
 
 
 def test_without_the_views_block_nothing_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,8 +340,8 @@ def test_without_the_views_block_nothing_is_read(world: World, monkeypatch: pyte
         with stream(place) as response:
             answer = response.status, json.loads(response.read())["detail"]
         process.terminate()
-    lists = [each.uri for each in world.hub_cluster.requests(mark, "hub") if each.verb == "list"]
+    lists = [request.uri for request in world.hub_cluster.requests(mark, "hub") if request.verb == "list"]
 
     assert answer == (404, "the registry has no views: block, so nothing is followed; add views: {}")
-    assert len([each for each in lists if each.startswith("/api/v1/services?")]) == 1
-    assert [each for each in lists if "/endpointslices?" in each and "labelSelector" not in each] == []
+    assert len([path for path in lists if path.startswith("/api/v1/services?")]) == 1
+    assert [path for path in lists if "/endpointslices?" in path and "labelSelector" not in path] == []

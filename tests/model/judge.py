@@ -234,7 +234,7 @@ class Judge:
             for name, at in self._dead.items()
         )
         for known in self._absent.values():
-            if known.cut and surely < 2 and any(self._waited(known, each) for each in world.processes.values()):
+            if known.cut and surely < 2 and any(self._waited(known, process) for process in world.processes.values()):
                 known.given_up = True
 
     def _waited(self, absence: Absence, process: Any) -> bool:
@@ -264,23 +264,23 @@ class Judge:
     def _places(self) -> dict[tuple[str, str], list[Group]]:
         """(service, address) -> the groups that publish it."""
         places: dict[tuple[str, str], list[Group]] = {}
-        for each in self.slices.values():
-            for address in each.endpoints:
-                places.setdefault((each.group[0], address), []).append(each.group)
+        for slice_ in self.slices.values():
+            for address in slice_.endpoints:
+                places.setdefault((slice_.group[0], address), []).append(slice_.group)
         return places
 
     def _observe_pods(self, now: float) -> None:
         said, pods = self._said.setdefault(LOCAL, {}), self._world.pods
         for address in pods:
             said.setdefault(address, Knowledge())
-        for address, each in said.items():
+        for address, knowledge in said.items():
             if address not in pods:
-                each.there = None
-                each.gone = each.deleted = each.gone if each.gone is not None else now
+                knowledge.there = None
+                knowledge.gone = knowledge.deleted = knowledge.gone if knowledge.gone is not None else now
             else:
-                each.there = each.there if each.there is not None else now
-                if now - each.there > LAG:
-                    each.gone = each.deleted = None
+                knowledge.there = knowledge.there if knowledge.there is not None else now
+                if now - knowledge.there > LAG:
+                    knowledge.gone = knowledge.deleted = None
 
     def _observe_cluster(self, name: str, now: float) -> None:
         cloud, said = self._world.clouds[name], self._said.setdefault(name, {})
@@ -296,26 +296,28 @@ class Judge:
         for address in every:
             said.setdefault(address, Knowledge())
         nodes = self._world.nodes(name)
-        for address, each in said.items():
-            self._observe_address(name, address, each, nodes, now)
+        for address, knowledge in said.items():
+            self._observe_address(name, address, knowledge, nodes, now)
 
-    def _observe_address(self, name: str, address: str, each: Knowledge, nodes: dict[str, bool], now: float) -> None:
+    def _observe_address(
+        self, name: str, address: str, knowledge: Knowledge, nodes: dict[str, bool], now: float
+    ) -> None:
         world, cloud, entry = self._world, self._world.clouds[name], self._world.entries[name]
         reachable = name not in world.down
         having = [n for n in nodes if address in self._candidates.get((name, n), ())]
         ready = [n for n in having if nodes[n]] if address not in entry.excluded else []
-        if reachable and not having and each.deleted is None:
-            each.deleted = now
+        if reachable and not having and knowledge.deleted is None:
+            knowledge.deleted = now
         if not ready:
-            each.there = None
-            if (reachable or address in entry.excluded) and each.gone is None:
-                each.gone = now
+            knowledge.there = None
+            if (reachable or address in entry.excluded) and knowledge.gone is None:
+                knowledge.gone = now
         elif reachable and any(cloud.mode == "ok" and address in _both(cloud.addresses.get(n)) for n in ready):
-            each.there = each.there if each.there is not None else now
-            if now - each.there > LAG:
-                each.gone = each.deleted = None
+            knowledge.there = knowledge.there if knowledge.there is not None else now
+            if now - knowledge.there > LAG:
+                knowledge.gone = knowledge.deleted = None
         else:
-            each.there = None
+            knowledge.there = None
 
     def truth(self, cluster: str, family: str) -> tuple[set[str], set[str]]:
         """The addresses of a cluster that must be published in a quiet world, and those that may be."""
@@ -338,8 +340,8 @@ class Judge:
         before, after = change.before, change.after
         stored = after or before
         labels = stored.labels
-        ours = [each for each in (before, after) if each is not None and _is_ours(each.labels)]
-        groups = {_group(each) for each in ours}
+        ours = [slice_ for slice_ in (before, after) if slice_ is not None and _is_ours(slice_.labels)]
+        groups = {_group(slice_) for slice_ in ours}
         old = {group: self.published(group) for group in groups}
         if after is not None and _is_ours(after.labels):
             self.slices[after.key] = Shown(after.name, _group(after), _endpoints(after.decode()))
@@ -377,7 +379,7 @@ class Judge:
 
     def published(self, group: Group) -> set[str]:
         """The published addresses of a group."""
-        return {address for each in self.slices.values() if each.group == group for address in each.endpoints}
+        return {address for slice_ in self.slices.values() if slice_.group == group for address in slice_.endpoints}
 
     def _lease(self, change: Any) -> None:
         """Judge a change of the Lease."""
@@ -421,8 +423,8 @@ class Judge:
         if len(shown.endpoints) > max(3, held):
             self._wrong(f"{after.name} has {len(shown.endpoints)} endpoints")
         if before is None and not shown.endpoints:
-            known = [each for key, each in self.slices.items() if each.group == shown.group and key != after.key]
-            if any(not each.endpoints for each in known):
+            known = [slice_ for key, slice_ in self.slices.items() if slice_.group == shown.group and key != after.key]
+            if any(not slice_.endpoints for slice_ in known):
                 self._wrong(f"{after.name} is a second empty slice")
         self._addresses(shown, after)
 
@@ -434,16 +436,16 @@ class Judge:
                 self._wrong(f"{after.name} publishes {address}, which no allowedCIDRs has")
             if conditions != GOOD and cluster != LOCAL and not strange and not self._may_be_unready(service):
                 self._wrong(f"{after.name} publishes {address} with {dict(conditions)}: no policy says so")
-            for key, each in self.slices.items():
-                if key == after.key or each.group[0] != service or address not in each.endpoints:
+            for key, slice_ in self.slices.items():
+                if key == after.key or slice_.group[0] != service or address not in slice_.endpoints:
                     continue
-                if each.endpoints[address] != conditions and not strange:
+                if slice_.endpoints[address] != conditions and not strange:
                     self._wrong(f"{address} is published twice, with unequal conditions")
 
     def _may_be_unready(self, service: str) -> bool:
         """Whether an address may not be ready because it moves to a source with other conditions."""
         clusters = [cluster for name, cluster in self._world.possible() if name == service]
-        return any(each in self._absent and self._absent[each].given_up for each in clusters)
+        return any(cluster in self._absent and self._absent[cluster].given_up for cluster in clusters)
 
     def _removed(self, group: Group, old: set[str], new: set[str]) -> None:
         now, (service, cluster, _) = self.now(), group
@@ -482,7 +484,7 @@ class Judge:
     def _moves(self, group: Group, gone: set[str]) -> None:
         """An address that another source keeps publishing must have been there long enough for consumers to see it."""
         for address in sorted(gone):
-            places = [(other, at) for (other, each), at in self._shown.items() if each == address]
+            places = [(other, at) for (other, shown), at in self._shown.items() if shown == address]
             others = [at for other, at in places if other[0] == group[0] and other != group]
             if others and self.now() - min(others) < MOVE - 0.01:
                 self._wrong(f"took {address} from {group} {self.now() - min(others):.2f} s after it came elsewhere")
@@ -497,7 +499,7 @@ class Judge:
             return
         if any(self._published_elsewhere(group, address) for address in gone):
             return  # the address moved to another cluster
-        since = {address: each.gone or 0.0 for address, each in said.items()}
+        since = {address: knowledge.gone or 0.0 for address, knowledge in said.items()}
         if new and not self._too_early(group[1], gone | new):
             return  # all of it may be removed, in several writes
         if not new:
@@ -515,8 +517,8 @@ class Judge:
     def _too_early(self, cluster: str, addresses: Iterable[str]) -> list[str]:
         """The addresses whose removal no information has supported for long enough."""
         known = self._said[cluster]
-        deleted = {each: known[each].deleted if each in known else None for each in addresses}
-        return [each for each, at in deleted.items() if at is None or self.now() - at < EMPTY_SECONDS]
+        deleted = {address: known[address].deleted if address in known else None for address in addresses}
+        return [address for address, at in deleted.items() if at is None or self.now() - at < EMPTY_SECONDS]
 
     def _lifted(self, group: Group) -> set[str]:
         """Addresses whose removal is approved, or was a moment ago."""
@@ -525,13 +527,15 @@ class Judge:
 
     def _published_elsewhere(self, group: Group, address: str) -> bool:
         return any(
-            each.group[0] == group[0] and each.group != group and address in each.endpoints
-            for each in self.slices.values()
+            slice_.group[0] == group[0] and slice_.group != group and address in slice_.endpoints
+            for slice_ in self.slices.values()
         )
 
     def _note_writer(self) -> None:
         """The process that writes remembers the peak; another process starts from what is published."""
-        writing = [name for name, each in self._world.processes.items() if each.hub is not None and each.hub.writing]
+        writing = [
+            name for name, process in self._world.processes.items() if process.hub is not None and process.hub.writing
+        ]
         if writing and self._writer not in writing:
             self._writer = writing[0]
             self._levels.clear()
@@ -549,8 +553,8 @@ class Judge:
             self._shown[group, address] = self.now()
         for address in old - new:
             self._shown.pop((group, address), None)
-        slices = [each for each in self.slices.values() if each.group == group]
-        if any(dict(conditions).get("ready") for each in slices for conditions in each.endpoints.values()):
+        slices = [slice_ for slice_ in self.slices.values() if slice_.group == group]
+        if any(dict(conditions).get("ready") for slice_ in slices for conditions in slice_.endpoints.values()):
             self._ready.setdefault(group, self.now())
         else:
             self._ready.pop(group, None)
@@ -605,9 +609,9 @@ def _both(address: str | None) -> set[str]:
 
 def _endpoints(obj: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
     return {
-        address: tuple(sorted((each.get("conditions") or {}).items()))
-        for each in obj.get("endpoints") or ()
-        for address in each["addresses"]
+        address: tuple(sorted((endpoint.get("conditions") or {}).items()))
+        for endpoint in obj.get("endpoints") or ()
+        for address in endpoint["addresses"]
     }
 
 

@@ -251,7 +251,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def kill(self, process: str) -> None:
         """Cut off a process at once, like SIGKILL: data that it has not sent never arrives, answers to it are lost."""
         self.dead.add(process)
-        for pipe in [each for each in self.pipes if each.process == process]:
+        for pipe in [pipe for pipe in self.pipes if pipe.process == process]:
             pipe._closing = True
             pipe._lost = True  # it receives nothing more
             self.pipes.pop(pipe, None)

@@ -233,7 +233,7 @@ class HubMachine(RuleBasedStateMachine):
         """A Service is deleted with its slices, and perhaps created again."""
         world = self.world
         with world.judge.world():
-            if service in {each["metadata"]["name"] for each in world.hub.services.list(namespace="edge")}:
+            if service in {found["metadata"]["name"] for found in world.hub.services.list(namespace="edge")}:
                 world.hub.services.delete(service, namespace="edge")
             else:
                 world.put_service(service)
@@ -404,7 +404,7 @@ def check_least_work(world: World) -> None:
                 world.drop_node(cluster, "n99")
         world.advance(15.0)
         for group in groups:
-            names = [each.name for each in world.judge.slices.values() if each.group == group]
+            names = [slice_.name for slice_ in world.judge.slices.values() if slice_.group == group]
             writes = {name: world.judge.written.get(name, 0) for name in names}
             own = _own(group[1], 99) if group[2] == "IPv4" else ipv6_of(_own(group[1], 99))
             assert (own in world.judge.published(group)) is ready, f"{group}: {own} is there: {not ready}"
@@ -432,16 +432,16 @@ def _publishes(world: World, group: tuple[str, str, str]) -> bool:
 
 def active_sources(world: World, service: str) -> set[str]:
     """The sources that a failover Service may publish in a quiet world: the first with endpoints; all if uncertain."""
-    sources = [each for name, each in sorted(world.wanted()) if name == service]
-    order = [each for each in world.sources[service] if each in sources]
-    states = {each: world.entries[each].state if each != LOCAL else "active" for each in order}
+    sources = [cluster for name, cluster in sorted(world.wanted()) if name == service]
+    order = [source for source in world.sources[service] if source in sources]
+    states = {source: world.entries[source].state if source != LOCAL else "active" for source in order}
     if "frozen" in states.values():
         return set(order)
-    for each in order:
-        if states[each] == "active" and any(
-            world.judge.truth(each, family)[1] for family in FAMILIES.get(service, ("IPv4",))
+    for source in order:
+        if states[source] == "active" and any(
+            world.judge.truth(source, family)[1] for family in FAMILIES.get(service, ("IPv4",))
         ):
-            return {each}
+            return {source}
     return set(order)
 
 
@@ -455,9 +455,9 @@ def check_end(world: World) -> None:
     dropped = sum(not entry.present for entry in world.entries.values())
     dropped += len(SERVICES) - len({service for service, _ in wanted})
     for service in SERVICES:
-        shown = [each for each in judge.slices.values() if each.group[0] == service]
-        every = {address for each in shown for address in each.endpoints}
-        counted = [address for each in shown for address in each.endpoints]
+        shown = [slice_ for slice_ in judge.slices.values() if slice_.group[0] == service]
+        every = {address for slice_ in shown for address in slice_.endpoints}
+        counted = [address for slice_ in shown for address in slice_.endpoints]
         assert len(counted) == len(every), f"{service}: published twice: {sorted(counted)}"
     for group in _groups(world):
         service, cluster, family = group
@@ -474,7 +474,7 @@ def check_end(world: World) -> None:
         must, may = judge.truth(cluster, family)
         if service in world.failover and len(active_sources(world, service)) > 1:
             must = set()
-        every = {a for each in judge.slices.values() if each.group[0] == service for a in each.endpoints}
+        every = {a for slice_ in judge.slices.values() if slice_.group[0] == service for a in slice_.endpoints}
         missing, extra = must - every, published - may
         assert not missing, "\n".join([f"{group} lacks {sorted(missing)}", *_facts(world, group)])
         # Withheld until approved (FilteredEmpty). An address that another writer added has no Node, so a hub that
@@ -489,16 +489,16 @@ def check_end(world: World) -> None:
 def _check_slices(world: World, group: tuple[str, str, str]) -> None:
     """Check everything in the slices except addresses: ports, owner, conditions."""
     service = world.hub.services.get(group[0], namespace="edge")
-    for each in [each for each in world.judge.slices.values() if each.group == group]:
-        obj = world.hub.slices.get(each.name, namespace="edge")
+    for slice_ in [slice_ for slice_ in world.judge.slices.values() if slice_.group == group]:
+        obj = world.hub.slices.get(slice_.name, namespace="edge")
         ports = [(port["port"], port["protocol"]) for port in obj["ports"] or ()]
-        assert ports == [(30443, "TCP")], f"{each.name} has the ports {ports}"
+        assert ports == [(30443, "TCP")], f"{slice_.name} has the ports {ports}"
         owners = [owner["uid"] for owner in obj["metadata"]["ownerReferences"]]
-        assert owners == [service["metadata"]["uid"]], f"{each.name} belongs to {owners}"
+        assert owners == [service["metadata"]["uid"]], f"{slice_.name} belongs to {owners}"
         assert obj["metadata"]["annotations"]["endpointslice-hub/lease"] == "default/endpointslice-hub-default"
-        for address, conditions in each.endpoints.items():
+        for address, conditions in slice_.endpoints.items():
             good = world.pods.get(address, True) if group[1] == LOCAL else True
-            assert dict(conditions)["ready"] is good, f"{each.name}: {address} is {dict(conditions)}"
+            assert dict(conditions)["ready"] is good, f"{slice_.name}: {address} is {dict(conditions)}"
 
 
 def _facts(world: World, group: tuple[str, str, str]) -> list[str]:
@@ -513,7 +513,7 @@ def _facts(world: World, group: tuple[str, str, str]) -> list[str]:
         if process.hub is not None:
             last = process.hub.reconciler.last(TargetKey("edge", service))
             facts += [f"{process.name} writes: {process.hub.writing}; {last.status if last else 'no pass'}"]
-            facts += [f"  {each.reason}: {each.message}" for each in (last.findings if last else ())]
+            facts += [f"  {finding.reason}: {finding.message}" for finding in (last.findings if last else ())]
             facts += [
                 f"  {name}: {unit.status.state} {unit.status.error}"
                 for name, unit in process.hub.fleet.clusters.items()

@@ -57,7 +57,7 @@ def test_judge_reports_an_unjustified_removal(machine: HubMachine) -> None:
     judge, hub = machine.world.judge, machine.world.hub
     name = min(judge.slices).rpartition("/")[2]
     hub.slices.delete(name, namespace="edge")
-    assert any("nobody said that they are gone" in each for each in judge.violations)
+    assert any("nobody said that they are gone" in violation for violation in judge.violations)
     judge.violations.clear()
 
 
@@ -181,7 +181,7 @@ def test_new_leader_continues_withholding(machine: HubMachine) -> None:
     machine.a_replica_is_started()
     machine.time_goes_by(seconds=12.0)
     lost = [("one", "a", "IPv4"), ("two", "b", "IPv4")]
-    before = [world.judge.published(each) for each in lost]
+    before = [world.judge.published(group) for group in lost]
     assert all(before)
     world.sources = {"three": ["c"], "copy": ["local"]}
     world.write_registry()
@@ -189,7 +189,7 @@ def test_new_leader_continues_withholding(machine: HubMachine) -> None:
     world.crash("hub-1")
     world.advance(90.0)
     assert world.writer() is world.processes["hub-2"]
-    assert [world.judge.published(each) for each in lost] == before
+    assert [world.judge.published(group) for group in lost] == before
 
 
 def test_reacquired_lease_continues_the_hold(machine: HubMachine) -> None:

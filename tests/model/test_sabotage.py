@@ -90,8 +90,10 @@ _apply = Writer.apply
 def _nobodys(*args: Any, **more: Any) -> Plan:
     made = plan(*args, **more)
     creates = (
-        msgspec.structs.replace(each, labels={name: text for name, text in each.labels.items() if name != LABEL_OWNER})
-        for each in made.creates
+        msgspec.structs.replace(
+            slice_, labels={name: text for name, text in slice_.labels.items() if name != LABEL_OWNER}
+        )
+        for slice_ in made.creates
     )
     return msgspec.structs.replace(made, creates=tuple(creates))
 

@@ -115,7 +115,7 @@ class World:
         self.down: dict[str, str] = {}
         """Clusters that give no certain answer now -> why."""
         self.entries = {name: Entry() for name in NAMES}
-        self.sources = {name: list(each) for name, each in SERVICES.items()}
+        self.sources = {name: list(clusters) for name, clusters in SERVICES.items()}
         """The registry's Services with their sources; other Services are not in the registry."""
         self.failover: set[str] = set()
         """Services with strategy failover."""
@@ -219,8 +219,8 @@ class World:
         path = str(self.folder / "clusters.yaml")
         options = Options(path, str(self.folder / "hub"), namespace="default", removal_grace=GRACE, fall_back=True)
         async with assemble(options, self.clock, _Check(path), SameLoop) as hub:  # type: ignore[arg-type]  # quacks like one
-            for each in ("model-cloud", "service-copy"):
-                hub.catalog.load(each)
+            for provider in ("model-cloud", "service-copy"):
+                hub.catalog.load(provider)
             process.hub = hub
             await hub.run(process.stop)
 
@@ -294,14 +294,14 @@ class World:
             {
                 "name": name,
                 "namespace": "edge",
-                "sources": [_source(each) for each in sources if each == LOCAL or self.entries[each].present],
+                "sources": [_source(source) for source in sources if source == LOCAL or self.entries[source].present],
                 **(FAILOVER if name in self.failover else {}),
                 "ports": [{"port": 30443}],
                 "endpointsPerSlice": 3,
             }
             for name, sources in self.sources.items()
         ]
-        services = [each for each in services if each["sources"]]
+        services = [service for service in services if service["sources"]]
         new = self.folder / ".new"
         new.write_text(json.dumps({"version": 1, "clusters": clusters, "services": services}))
         new.rename(self.folder / "clusters.yaml")
@@ -320,10 +320,10 @@ class World:
     def wanted(self) -> set[tuple[str, str]]:
         """(service, cluster) pairs in the registry file."""
         return {
-            (name, each)
+            (name, source)
             for name, sources in self.sources.items()
-            for each in sources
-            if each == LOCAL or self.entries[each].present
+            for source in sources
+            if source == LOCAL or self.entries[source].present
         }
 
     @staticmethod
@@ -337,7 +337,7 @@ class World:
 
     def put_pods(self) -> None:
         """Write the slice of Service inner/pods, as Kubernetes' own controller does."""
-        endpoints = [{"addresses": [each], "conditions": {"ready": ready}} for each, ready in self.pods.items()]
+        endpoints = [{"addresses": [address], "conditions": {"ready": ready}} for address, ready in self.pods.items()]
         with self.judge.world():
             self.hub.slices.put(
                 {
@@ -362,8 +362,8 @@ class World:
 
     def writer(self) -> Process | None:
         """A hub that believes it is the leader; None if there is none."""
-        running = (each for each in self.processes.values() if each.name not in self.loop.dead)
-        return next((each for each in running if each.hub is not None and each.hub.writing), None)
+        running = (process for process in self.processes.values() if process.name not in self.loop.dead)
+        return next((process for process in running if process.hub is not None and process.hub.writing), None)
 
     def approve(self) -> bool:
         """Approve all withheld removals; returns whether there were any."""
@@ -435,8 +435,8 @@ class World:
             obj["spec"]["holderIdentity"] = "somebody"
 
         self.trouble()
-        for each in self.hub.leases.list(namespace="default"):
-            self.hub.leases.update(each["metadata"]["name"], steal, namespace="default")
+        for lease in self.hub.leases.list(namespace="default"):
+            self.hub.leases.update(lease["metadata"]["name"], steal, namespace="default")
 
     def cut_off_lease(self) -> None:
         """Keep the leader from its Lease, and from nothing else, until it has lost it."""
@@ -460,13 +460,13 @@ class World:
         for known in self.clouds.values():
             known.mode = "ok"
         with self.judge.world():
-            for each in self.hub.slices.list(namespace="edge"):
-                labels = each["metadata"]["labels"]
+            for slice_ in self.hub.slices.list(namespace="edge"):
+                labels = slice_["metadata"]["labels"]
                 if labels["endpointslice.kubernetes.io/managed-by"] != "somebody" and (
                     "endpointslice-hub/owner" not in labels
                 ):
-                    self.hub.slices.delete(each["metadata"]["name"], namespace="edge")
-            there = {each["metadata"]["name"] for each in self.hub.services.list(namespace="edge")}
+                    self.hub.slices.delete(slice_["metadata"]["name"], namespace="edge")
+            there = {service["metadata"]["name"] for service in self.hub.services.list(namespace="edge")}
             for name in sorted(SERVICES.keys() - there):
                 self.put_service(name)
         self.write_registry()
@@ -479,7 +479,7 @@ class World:
     def set_node(self, cluster: str, name: str, *, ready: bool = True) -> None:
         """Create a node, or change its readiness."""
         sim = self.remotes[cluster]
-        known = {each["metadata"]["name"] for each in sim.nodes.list()}
+        known = {node["metadata"]["name"] for node in sim.nodes.list()}
         self._grow(cluster)
         if name in known:
             sim.nodes.set_ready(name, ready)
@@ -504,9 +504,11 @@ class World:
 
     def _noticed(self, cluster: str) -> bool:
         """Whether every hub has noticed that the cluster was restored from a backup, if it was."""
-        units = [each.hub.fleet.clusters.get(cluster) for each in self.processes.values() if each.hub is not None]
-        known = [each._reflector.resource_version for each in units if each is not None and each._reflector is not None]
-        return all(int(each or "0") <= self.remotes[cluster].version for each in known)
+        units = [
+            process.hub.fleet.clusters.get(cluster) for process in self.processes.values() if process.hub is not None
+        ]
+        known = [unit._reflector.resource_version for unit in units if unit is not None and unit._reflector is not None]
+        return all(int(version or "0") <= self.remotes[cluster].version for version in known)
 
     def _moved(self, cluster: str) -> None:
         if self._noticed(cluster):
@@ -516,9 +518,9 @@ class World:
     def nodes(self, cluster: str) -> dict[str, bool]:
         """Name -> ready, on the API server."""
         found: dict[str, bool] = {}
-        for each in self.remotes[cluster].nodes.list():
-            status = next(c["status"] for c in each["status"]["conditions"] if c["type"] == "Ready")
-            found[each["metadata"]["name"]] = status == "True"
+        for node in self.remotes[cluster].nodes.list():
+            status = next(c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready")
+            found[node["metadata"]["name"]] = status == "True"
         return found
 
     def turn_back(self, cluster: str) -> None:

@@ -228,7 +228,7 @@ def promtool_test(case: Case) -> dict[str, Any]:
     common = {**rule["labels"], **({"job": "hub"} if case.job else {})}
 
     def expected(minute: int, *labels: dict[str, str]) -> dict[str, Any]:
-        alerts = [{"exp_labels": {**common, **each}} for each in labels]
+        alerts = [{"exp_labels": {**common, **alert_labels}} for alert_labels in labels]
         return {"eval_time": f"{minute}m", "alertname": NAME + case.alert, "exp_alerts": alerts}
 
     return {
@@ -299,7 +299,7 @@ def test_every_runbook_has_an_alert() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
 def test_alert_uses_existing_metrics_and_labels(rule: dict[str, Any]) -> None:
     """Every metric in an expression is in the catalog, with the labels by which it is selected."""
-    known = {each.name: each for each in METRICS}
+    known = {metric.name: metric for metric in METRICS}
     selectors = re.findall(rf"({PREFIX}\w+)(?:\{{([^}}]*)\}})?", rule["expr"])
     assert selectors
     for name, labels in selectors:

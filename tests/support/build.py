@@ -48,7 +48,7 @@ UID = "0b6a1d3e-0000-4000-8000-000000000001"
 
 def decoded_anew(observed: Iterable[Slice]) -> list[Slice]:
     """Copies of the slices whose endpoint tuples are new objects, so that no cache knows them."""
-    return [msgspec.structs.replace(each, endpoints=(*each.endpoints,)) for each in observed]
+    return [msgspec.structs.replace(slice_, endpoints=(*slice_.endpoints,)) for slice_ in observed]
 
 
 def node(
@@ -87,7 +87,7 @@ def endpoint(
 def endpoints(count: int, start: int = 0) -> dict[str, Endpoint]:
     """``count`` endpoints of nodes n0, n1, …, by address and in order."""
     made = [endpoint(address(i), f"n{i}") for i in range(start, start + count)]
-    return {each.address: each for each in sorted(made, key=lambda each: each.address)}
+    return {endpoint.address: endpoint for endpoint in sorted(made, key=lambda endpoint: endpoint.address)}
 
 
 def address(number: int) -> str:
@@ -159,7 +159,9 @@ def view(
 ) -> SourceView:
     """A source's view; ``nodes`` (all that exist) defaults to the nodes of the endpoints."""
     families = {"IPv4": by_address(ipv4), "IPv6": by_address(ipv6)}
-    behind = {each.target_ref.name for family in families.values() for each in family.values() if each.target_ref}
+    behind = {
+        endpoint.target_ref.name for family in families.values() for endpoint in family.values() if endpoint.target_ref
+    }
     pending = frozenset(unknown_nodes)
     return SourceView(
         cluster, unknown, families, pending, frozenset(behind | pending if nodes is None else nodes), **more
@@ -170,7 +172,9 @@ def by_address(content: Mapping[str, Endpoint] | Iterable[Endpoint]) -> Endpoint
     """Endpoints by address; an EndpointSet is returned as it is."""
     if isinstance(content, Mapping):
         return EndpointSet.of(content)
-    return EndpointSet((each.address, each) for each in sorted(content, key=lambda each: each.address))
+    return EndpointSet(
+        (endpoint.address, endpoint) for endpoint in sorted(content, key=lambda endpoint: endpoint.address)
+    )
 
 
 def source(cluster: str = "eu", **more: Any) -> SourceSpec:
@@ -255,7 +259,7 @@ class Pipeline:
             self.identity,
             limit=self.target.endpoints_per_slice,
             states=states,
-            taken=[each.name for each in desired.untouched],
+            taken=[slice_.name for slice_ in desired.untouched],
         )
         return self.planned
 
@@ -286,9 +290,9 @@ class Pipeline:
     def published(self) -> dict[str, set[str]]:
         """The published addresses by cluster, for clusters that have any."""
         found: dict[str, set[str]] = {}
-        for each in self.slices:
-            for endpoint in each.endpoints:
-                found.setdefault(each.cluster, set()).add(endpoint.address)
+        for slice_ in self.slices:
+            for endpoint in slice_.endpoints:
+                found.setdefault(slice_.cluster, set()).add(endpoint.address)
         return found
 
     def reasons(self) -> list[str]:
@@ -298,5 +302,5 @@ class Pipeline:
 
     def endpoint(self, address: str) -> Endpoint:
         """The published endpoint with an address. Fails unless there is exactly one."""
-        (found,) = [each for slice_ in self.slices for each in slice_.endpoints if each.address == address]
+        (found,) = [endpoint for slice_ in self.slices for endpoint in slice_.endpoints if endpoint.address == address]
         return found

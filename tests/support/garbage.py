@@ -18,7 +18,7 @@ def garbage() -> Iterator[Counter[str]]:
         yield found
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        found.update(type(each).__name__ for each in gc.garbage)
+        found.update(type(obj).__name__ for obj in gc.garbage)
     finally:
         gc.set_debug(0)
         gc.garbage.clear()

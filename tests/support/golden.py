@@ -70,18 +70,18 @@ def prepare(world: World, inputs: Object) -> None:
     """Create the nodes and Services, and write the registry."""
     for cluster, nodes in inputs["nodes"].items():
         api = world.remotes[cluster].api
-        for each in nodes:
-            api.post("/api/v1/nodes", {"metadata": each["metadata"], "spec": each.get("spec", {})})
-            api.patch(f"/api/v1/nodes/{each['metadata']['name']}/status", {"status": each["status"]})
-    for each in inputs["services"]:
-        world.hub_cluster.api.post(SERVICES, {**each, "spec": {"ports": HTTPS, **each["spec"]}})
+        for item in nodes:
+            api.post("/api/v1/nodes", {"metadata": item["metadata"], "spec": item.get("spec", {})})
+            api.patch(f"/api/v1/nodes/{item['metadata']['name']}/status", {"status": item["status"]})
+    for service in inputs["services"]:
+        world.hub_cluster.api.post(SERVICES, {**service, "spec": {"ports": HTTPS, **service["spec"]}})
     world.write(clusters=inputs["clusters"], services=inputs["targets"])
 
 
 def observed(world: World) -> list[Object]:
     """Every slice of the hub, by name, as stored."""
     return sorted(
-        world.hub_cluster.api.list(SLICES, labelSelector=OURS), key=lambda each: str(each["metadata"]["name"])
+        world.hub_cluster.api.list(SLICES, labelSelector=OURS), key=lambda slice_: str(slice_["metadata"]["name"])
     )
 
 
@@ -89,30 +89,30 @@ def portable(slices: list[Object]) -> list[Object]:
     """Slices without the UIDs, versions and times of their cluster."""
     return [
         {
-            **{key: each[key] for key in ("addressType", "endpoints", "ports")},
-            "metadata": {key: each["metadata"][key] for key in ("name", "labels", "annotations")}
-            | {"ownerReferences": [{**owner, "uid": ""} for owner in each["metadata"]["ownerReferences"]]},
+            **{key: slice_[key] for key in ("addressType", "endpoints", "ports")},
+            "metadata": {key: slice_["metadata"][key] for key in ("name", "labels", "annotations")}
+            | {"ownerReferences": [{**owner, "uid": ""} for owner in slice_["metadata"]["ownerReferences"]]},
         }
-        for each in slices
+        for slice_ in slices
     ]
 
 
 def restore(world: World, slices: list[Object], **annotations: str) -> None:
     """Create stored slices in a hub cluster, with the UIDs of its Services and of the remote clusters."""
-    for each in slices:
-        body = json.loads(json.dumps(each))
+    for slice_ in slices:
+        body = json.loads(json.dumps(slice_))
         for owner in body["metadata"]["ownerReferences"]:
             owner["uid"] = world.hub_cluster.api.get(f"{SERVICES}/{owner['name']}")["metadata"]["uid"]
         own = body["metadata"]["annotations"]
         own.update(annotations)
         if ANNOTATION_CLUSTER_UID in own:
-            own[ANNOTATION_CLUSTER_UID] = uid(world.remotes[source(each)])
+            own[ANNOTATION_CLUSTER_UID] = uid(world.remotes[source(slice_)])
         world.hub_cluster.api.post(SLICES, body)
 
 
-def source(each: Object) -> str:
+def source(slice_: Object) -> str:
     """The source cluster of a slice."""
-    return str(each["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"])
+    return str(slice_["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"])
 
 
 def uid(server: ApiServer) -> str:
@@ -127,8 +127,8 @@ def settled(world: World) -> list[Object]:
     def check() -> bool:
         nonlocal last
         before, last = last, observed(world)
-        names = {each["metadata"]["labels"]["kubernetes.io/service-name"] for each in last}
-        assert names == {each["name"] for each in world.registry["services"]}
+        names = {slice_["metadata"]["labels"]["kubernetes.io/service-name"] for slice_ in last}
+        assert names == {service["name"] for service in world.registry["services"]}
         if before != last:
             time.sleep(1)
         return before == last
@@ -142,7 +142,7 @@ def write(file: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         fleet = ServerFleet(Path(name) / "servers")
         try:
-            remotes: Mapping[str, ApiServer] = {each: fleet.get(each) for each in ("eu", "us")}
+            remotes: Mapping[str, ApiServer] = {cluster: fleet.get(cluster) for cluster in ("eu", "us")}
             world = World(Path(name), fleet.get("hub"), remotes).prepare()
             inputs = scene()
             prepare(world, inputs)

@@ -77,7 +77,7 @@ class Helm:
     def template(self, values: Object | Path | None = None, *more: str) -> list[Object]:
         """The rendered manifests."""
         text = self.run("template", RELEASE, str(CHART), "-n", NAMESPACE, *self._values(values), *more)
-        return [each for each in yaml.safe_load_all(text) if each]
+        return [manifest for manifest in yaml.safe_load_all(text) if manifest]
 
     def install(self, values: Object | Path | None = None, *more: str) -> str:
         """Run ``helm install`` and return the notes."""
@@ -90,7 +90,11 @@ class Helm:
 
     def manifests(self) -> list[Object]:
         """The manifests of the installed release."""
-        return [each for each in yaml.safe_load_all(self.run("get", "manifest", RELEASE, "-n", NAMESPACE)) if each]
+        return [
+            manifest
+            for manifest in yaml.safe_load_all(self.run("get", "manifest", RELEASE, "-n", NAMESPACE))
+            if manifest
+        ]
 
     def _values(self, values: Object | Path | None) -> list[str]:
         if values is None:
@@ -118,7 +122,9 @@ def _files(values: Sequence[Path]) -> list[str]:
 
 def find(manifests: Sequence[Object], kind: str, name: str | None = None) -> Object:
     """The only object of a kind, or the one with a name. Fails unless there is exactly one."""
-    found = [each for each in manifests if each["kind"] == kind and name in (None, each["metadata"]["name"])]
+    found = [
+        manifest for manifest in manifests if manifest["kind"] == kind and name in (None, manifest["metadata"]["name"])
+    ]
     assert len(found) == 1, f"{len(found)} objects {kind} {name or ''}"
     return found[0]
 
@@ -128,7 +134,9 @@ def collection(api: Api, manifest: Object) -> str:
     version = manifest["apiVersion"]
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
     [resource] = [
-        each for each in api.get(base)["resources"] if each["kind"] == manifest["kind"] and "/" not in each["name"]
+        resource
+        for resource in api.get(base)["resources"]
+        if resource["kind"] == manifest["kind"] and "/" not in resource["name"]
     ]
     if not resource["namespaced"]:
         return f"{base}/{resource['name']}"
@@ -178,7 +186,7 @@ class Pod:
     def project(self) -> None:
         """Write the items of the volume ``registry`` as files, as the kubelet does."""
         [volume] = [
-            each for each in self._deployment["spec"]["template"]["spec"]["volumes"] if each["name"] == "registry"
+            volume for volume in self._deployment["spec"]["template"]["spec"]["volumes"] if volume["name"] == "registry"
         ]
         for source in volume["projected"]["sources"]:
             [(kind, named)] = source.items()
@@ -257,14 +265,14 @@ def slice_of(name: str, *addresses: str, labels: Object | None = None, **more: A
         "endpointslice-hub/owner": OWNER,
         "multicluster.kubernetes.io/source-cluster": "eu",
     }
-    family = "IPv6" if any(":" in each for each in addresses) else "IPv4"
+    family = "IPv6" if any(":" in address for address in addresses) else "IPv4"
     conditions = {"ready": True, "serving": True, "terminating": False}
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {"name": name, "labels": ours if labels is None else labels},
         "addressType": family,
-        "endpoints": [{"addresses": [each], "conditions": conditions} for each in addresses],
+        "endpoints": [{"addresses": [address], "conditions": conditions} for address in addresses],
         "ports": [{"name": "https", "port": 30443, "protocol": "TCP"}],
         **more,
     }

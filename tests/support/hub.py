@@ -129,7 +129,11 @@ class World:
     @staticmethod
     def service(name: str = "payments", *clusters: str, **more: Any) -> Object:
         """A registry entry for a Service."""
-        entry = {"name": name, "namespace": "edge", "sources": [{"cluster": each} for each in clusters or ("eu",)]}
+        entry = {
+            "name": name,
+            "namespace": "edge",
+            "sources": [{"cluster": cluster} for cluster in clusters or ("eu",)],
+        }
         return {**entry, **more}
 
     def write(self, clusters: Sequence[Object] = (), services: Sequence[Object] = (), **more: Any) -> Object:
@@ -162,20 +166,20 @@ class World:
         """The slices of a Service, sorted by name; by default only those that a hub manages."""
         path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
         found = self.hub_cluster.api.list(path, labelSelector=f"kubernetes.io/service-name={service},{selector}")
-        return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+        return sorted(found, key=lambda slice_: str(slice_["metadata"]["name"]))
 
     def published(self, service: str = "payments", namespace: str = "edge") -> list[str]:
         """The published addresses of a Service, sorted; an address in two slices is in the list twice."""
         return sorted(
             address
-            for each in self.slices(service, namespace)
-            for endpoint in each["endpoints"] or ()
+            for slice_ in self.slices(service, namespace)
+            for endpoint in slice_["endpoints"] or ()
             for address in endpoint["addresses"]
         )
 
     def versions(self, service: str = "payments") -> dict[str, str]:
         """The resourceVersion of each slice of a Service, by name."""
-        return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in self.slices(service)}
+        return {slice_["metadata"]["name"]: slice_["metadata"]["resourceVersion"] for slice_ in self.slices(service)}
 
     def slice_path(self, name: str, namespace: str = "edge") -> str:
         """The path of a slice."""
@@ -185,7 +189,9 @@ class World:
         """The hub's writes of slices since a mark, after ``settle`` seconds in which the log becomes complete."""
         time.sleep(settle)
         return [
-            each for each in self.hub_cluster.requests(mark, "hub") if each.writes and each.resource == "endpointslices"
+            request
+            for request in self.hub_cluster.requests(mark, "hub")
+            if request.writes and request.resource == "endpointslices"
         ]
 
     def awaits(self, *addresses: str, service: str = "payments", timeout: float = 10.0) -> None:
@@ -250,11 +256,11 @@ class RunningHub:
     def findings(self, service: str = "payments", namespace: str = "edge") -> dict[str, Finding]:
         """The findings of the last pass over a target, by reason."""
         last = self.hub.reconciler.last(TargetKey(namespace, service))
-        return {each.reason: each for each in last.findings} if last is not None else {}
+        return {finding.reason: finding for finding in last.findings} if last is not None else {}
 
     def problem(self, cluster: str) -> str:
         """The problems of a cluster's sources."""
-        return " ".join(each.problem for key, each in self.hub.fleet.sources.items() if key.cluster == cluster)
+        return " ".join(source.problem for key, source in self.hub.fleet.sources.items() if key.cluster == cluster)
 
     def status(self, service: str = "payments", namespace: str = "edge") -> str:
         """Why there is no decision about a target, or why the last write failed."""

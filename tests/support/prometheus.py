@@ -101,7 +101,7 @@ class Prometheus:
 
     def firing(self) -> dict[str, str]:
         """Pending and firing alerts, with their states."""
-        return {each["labels"]["alertname"]: each["state"] for each in self._ask("alerts")["alerts"]}
+        return {alert["labels"]["alertname"]: alert["state"] for alert in self._ask("alerts")["alerts"]}
 
     def _ask(self, path: str, **parameters: str) -> dict[str, Any]:
         url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"

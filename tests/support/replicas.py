@@ -112,7 +112,7 @@ def trouble(
         for entry in [entry for entry in due if entry[0] <= time.monotonic()]:
             due.remove(entry)
             entry[1]()
-        victims = [each for each in made.values() if each.running and not each.paused]
+        victims = [replica for replica in made.values() if replica.running and not replica.paused]
         if len(victims) < 2:
             continue
         victim = rng.choice([*victims, *filter(None, [leader()])])
@@ -158,7 +158,7 @@ class Change:
         """The addresses of a cluster that must be published, after the last change."""
         nodes = self.world.remotes[cluster].api.list("/api/v1/nodes")
         return sorted(
-            each["status"]["addresses"][0]["address"]
-            for each in nodes
-            if LEAVES not in [taint["key"] for taint in each["spec"].get("taints") or []]
+            node["status"]["addresses"][0]["address"]
+            for node in nodes
+            if LEAVES not in [taint["key"] for taint in node["spec"].get("taints") or []]
         )

@@ -480,7 +480,7 @@ class Walk:
 
     def _verdicts_change(self) -> None:
         probed = self.outcome.probed if self.outcome is not None else ()
-        every = sorted({address for each in probed for address in each.addresses})
+        every = sorted({address for group in probed for address in group.addresses})
         share = self.rng.choice([0.0, 0.0, 0.2, 0.5, 1.0])
         self.failing = {address for address in every if self.rng.random() < share}
         self.unproven = {address for address in every if self.rng.random() < 0.1}

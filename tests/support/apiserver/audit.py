@@ -70,7 +70,7 @@ def read(log: Path, since: Mark = BEGINNING) -> list[Request]:
     first: dict[str, Request] = {}
     for event in events:
         first.setdefault(event["auditID"], _request(event))
-    return [each for each in first.values() if each.received >= since.time]
+    return [request for request in first.values() if request.received >= since.time]
 
 
 def _request(event: Object) -> Request:

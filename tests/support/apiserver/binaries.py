@@ -77,8 +77,8 @@ def ensure_helm() -> Path:
     client = _required(folder, "k8s.io/client-go").removeprefix("v0.").split(".")[0]
     stamps = {
         "internal/version.version": _required(folder, "helm.sh/helm/v3"),
-        **{f"pkg/{each}.k8sVersionMajor": "1" for each in ("chartutil", "lint/rules")},
-        **{f"pkg/{each}.k8sVersionMinor": client for each in ("chartutil", "lint/rules")},
+        **{f"pkg/{package}.k8sVersionMajor": "1" for package in ("chartutil", "lint/rules")},
+        **{f"pkg/{package}.k8sVersionMinor": client for package in ("chartutil", "lint/rules")},
     }
     flags = " ".join(["-s -w", *(f"-X helm.sh/helm/v3/{name}={value}" for name, value in stamps.items())])
     return ensure_go_program(folder, package=HELM_PACKAGE, ldflags=flags)

@@ -53,7 +53,7 @@ class Slice:
         meta = body["metadata"]
         labels = meta.get("labels") or {}
         endpoints = body.get("endpoints") or []
-        pairs = [(address, each.get("conditions")) for each in endpoints for address in each["addresses"]]
+        pairs = [(address, endpoint.get("conditions")) for endpoint in endpoints for address in endpoint["addresses"]]
         plain = {key: value for key, value in meta.items() if key not in BOOKKEEPING}
         return cls(
             Set(
@@ -122,13 +122,13 @@ class Truth:
 
     def node_added(self, at: float, address: str, *sets: Set) -> None:
         """Record that a node was added."""
-        for each in sets:
-            self.lives.setdefault(each, {})[address] = Life(at)
+        for one in sets:
+            self.lives.setdefault(one, {})[address] = Life(at)
 
     def node_removed(self, at: float, address: str, *sets: Set) -> None:
         """Record that a node was removed."""
-        for each in sets:
-            self.lives[each][address].until = at
+        for one in sets:
+            self.lives[one][address].until = at
 
     def wanted(self, one: Set) -> frozenset[str]:
         """The addresses that must be published once the hub knows everything."""
@@ -146,7 +146,7 @@ def judge(commits: Iterable[Commit], truth: Truth) -> list[Offence]:
     found: list[Offence] = []
     for commit in commits:
         before = slices.get(commit.key)
-        concerned = {each.set for each in (before, commit.slice) if each is not None} & truth.lives.keys()
+        concerned = {slice_.set for slice_ in (before, commit.slice) if slice_ is not None} & truth.lives.keys()
         old = {one: _published(slices, one) for one in concerned}
         if commit.slice is None:
             slices.pop(commit.key, None)
@@ -172,7 +172,7 @@ def accepted(commits: Iterable[Commit], writes: Iterable[str]) -> list[str]:
 
     The recorder does not see a PUT that changes nothing, but the audit log does.
     """
-    asked, done = Counter(writes), Counter(each.key for each in commits if not each.first)
+    asked, done = Counter(writes), Counter(commit.key for commit in commits if not commit.first)
     return sorted(f"{key}: {count} writes, {done[key]} changes" for key, count in asked.items() if count > done[key])
 
 
@@ -190,7 +190,7 @@ def first_with(commits: Sequence[Commit], one: Set, wanted: frozenset[str]) -> f
 
 
 def _published(slices: Mapping[str, Slice], one: Set) -> list[str]:
-    return [address for each in slices.values() if each.set == one for address in each.addresses]
+    return [address for slice_ in slices.values() if slice_.set == one for address in slice_.addresses]
 
 
 def _compare(commit: Commit, one: Set, old: list[str], new: list[str], truth: Truth) -> list[Offence]:

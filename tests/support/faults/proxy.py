@@ -153,8 +153,8 @@ class ProxyThread:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in self._proxies:
-            each.close()
+        for proxy in self._proxies:
+            proxy.close()
         self.call(self._rest())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
@@ -264,8 +264,8 @@ class Proxy:
             self._accepting.cancel()
             await asyncio.gather(self._accepting, return_exceptions=True)
             self._accepting = None
-        for each in (*self._fillers, *([self._listener] if self._listener else ())):
-            each.close()
+        for socket_ in (*self._fillers, *([self._listener] if self._listener else ())):
+            socket_.close()
         self._fillers, self._listener = [], None
         if door is Door.REFUSED:
             return
@@ -400,7 +400,7 @@ class _Link:
         transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=server)
         self._near = asyncio.StreamWriter(transport, protocol, reader, loop)
         ways: list[Awaitable[None]] = [self._up(reader), self._down(far_reader)]
-        tasks = [asyncio.ensure_future(each) for each in ways]
+        tasks = [asyncio.ensure_future(way) for way in ways]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -516,9 +516,9 @@ class _Link:
 
     def abort(self) -> None:
         """Close both connections at once."""
-        for each in (self._near, self._far):
-            if each is not None:
-                each.transport.abort()
+        for writer in (self._near, self._far):
+            if writer is not None:
+                writer.transport.abort()
 
     def _shutdown(self, how: int) -> None:
         if self._near is not None:

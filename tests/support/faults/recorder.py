@@ -67,7 +67,7 @@ def begin(port: int) -> tuple[int, list[dict[str, Any]]]:
     """The present revision, and the slices at that revision."""
     with contextlib.closing(_ask(port, "/v3/kv/range", RANGE)) as answer:
         found = json.loads(answer.read())
-    return int(found["header"]["revision"]), [_entry(each, deleted=False) for each in found.get("kvs", [])]
+    return int(found["header"]["revision"]), [_entry(kv, deleted=False) for kv in found.get("kvs", [])]
 
 
 def follow(port: int, after: int) -> Iterator[dict[str, Any]]:
@@ -96,15 +96,15 @@ def record(port: int, out: Path) -> None:
             file.write(json.dumps(entry) + "\n")
 
         revision, slices = begin(port)
-        for each in slices:
-            say({**each, "first": True})
+        for slice_ in slices:
+            say({**slice_, "first": True})
         say({"at": time.monotonic(), "began": revision})
         try:
             while True:
                 with contextlib.suppress(OSError, http.client.HTTPException):
-                    for each in follow(port, revision):
-                        say(each)
-                        revision = each["revision"]
+                    for change in follow(port, revision):
+                        say(change)
+                        revision = change["revision"]
                 say({"at": time.monotonic(), "again": revision})
                 time.sleep(PAUSE)
         except (Lost, ValueError, KeyError) as error:
@@ -162,7 +162,10 @@ class Recording:
         """The addresses that are published for ``namespace/name`` now."""
         with self._news:
             return frozenset(
-                address for each in self._slices.values() if each.service == service for address in each.conditions
+                address
+                for slice_ in self._slices.values()
+                if slice_.service == service
+                for address in slice_.conditions
             )
 
     def wait(self, check: Callable[[], T], timeout: float) -> T:
@@ -179,8 +182,8 @@ class Recording:
         If the slice does not arrive in time, the recording is lost.
         """
         key = mark()
-        self.wait(lambda: bool(self.lost) or any(each.key == key for each in self.commits), timeout)
-        if not self.lost and all(each.key != key for each in self.commits):
+        self.wait(lambda: bool(self.lost) or any(commit.key == key for commit in self.commits), timeout)
+        if not self.lost and all(commit.key != key for commit in self.commits):
             self.lost = f"slice {key} was not seen within {timeout:g} s"
 
     def _tail(self) -> None:
