@@ -23,7 +23,7 @@ from hub.plugin import (
 )
 from hub_provider_ionos import inventory
 from hub_provider_ionos.account import Account, Login, Usage
-from hub_provider_ionos.failures import ToldToWait, Unauthorised, meaning, network, refusal
+from hub_provider_ionos.failures import RetryLater, Unauthorised, describe_connection_error, error_for, refusal
 from hub_provider_ionos.inventory import Fleet, Malformed, Page, PoolNode
 from hub_provider_ionos.sdk import Sdk, open_sdk
 
@@ -78,7 +78,7 @@ class Api:
         self._hub = hub
         self._slots = slots
         self._secret: SecretValue | None = None
-        self.tried = ""
+        self.last_secret = ""
         """The token or password of the last request."""
         self._blocked_until = -math.inf
         self._lock = threading.Lock()
@@ -125,10 +125,10 @@ class Api:
         if self._sdk is not None:
             self._sdk.close()
 
-    async def credential_changed(self, tried: str) -> bool:
-        """Whether the credential now differs from ``tried``. False if it cannot be read."""
+    async def credential_changed(self, before: str) -> bool:
+        """Whether the credential now differs from ``before``. False if it cannot be read."""
         try:
-            return await self._read_secret() != tried
+            return await self._read_secret() != before
         except (CredentialError, ProviderError):
             return False
 
@@ -255,7 +255,7 @@ class Api:
         return await self._secret.get(reload=reload)
 
     async def _login(self, *, reload: bool = False) -> Login:
-        text = self.tried = await self._read_secret(reload=reload)
+        text = self.last_secret = await self._read_secret(reload=reload)
         if self.account.username:
             return Login(username=self.account.username, password=text)
         if not text.isascii() or not text.isprintable() or " " in text:
@@ -273,14 +273,16 @@ class Api:
             return TerminalProviderError(f"the package ionoscloud cannot be imported: {error}")
         refused = refusal(error)
         if refused is None:
-            return TransientProviderError(f"{self.account.url} does not answer for {call.about}: {network(error)}")
+            return TransientProviderError(
+                f"{self.account.url} does not answer for {call.about}: {describe_connection_error(error)}"
+            )
         if refused.headers:
             self._note(refused.headers)
         self.usage.limited += refused.status == 429
         said = self._hub.redact(refused.said)
         what = f"{self.account.url} answers {refused.status} for {call.about}" + (f": {said}" if said else "")
-        found = meaning(refused, what, self.account.credential, self._hub.clock.wall())
-        if isinstance(found, ToldToWait):
+        found = error_for(refused, what, self.account.credential, self._hub.clock.wall())
+        if isinstance(found, RetryLater):
             self._blocked_until = self._hub.clock.now() + (found.retry_after or 0.0)
         return found
 

@@ -22,7 +22,7 @@ class Unauthorised(ProviderError):
     """401: the credential is not accepted."""
 
 
-class ToldToWait(TransientProviderError):
+class RetryLater(TransientProviderError):
     """429, or 503 with Retry-After: the account has to wait."""
 
 
@@ -46,7 +46,7 @@ def refusal(error: BaseException) -> Refusal | None:
     return None if found is None else Refusal(int(found.status or 0), found.headers or {}, _messages(found.body))
 
 
-def meaning(refused: Refusal, what: str, credential: str, wall: float) -> ProviderError:
+def error_for(refused: Refusal, what: str, credential: str, wall: float) -> ProviderError:
     """Returns the error to raise for an answer.
 
     Args:
@@ -58,7 +58,7 @@ def meaning(refused: Refusal, what: str, credential: str, wall: float) -> Provid
     status = refused.status
     if status == 429 or (status == 503 and "Retry-After" in refused.headers):
         wait = _retry_after(refused.headers.get("Retry-After"), wall)
-        return ToldToWait(f"{what}; asking again in {wait:.0f} s", retry_after=wait)
+        return RetryLater(f"{what}; asking again in {wait:.0f} s", retry_after=wait)
     if status == 401:
         return Unauthorised(f"{what}; renew {credential}")
     if status in (402, 403):
@@ -79,7 +79,7 @@ def _api_error(error: BaseException) -> Any:
     return current
 
 
-def network(error: BaseException) -> str:
+def describe_connection_error(error: BaseException) -> str:
     """Describes a failed connection, without the addresses and object ids in urllib3's own messages."""
     names = {
         "NewConnectionError": "connection refused or no route",
@@ -95,7 +95,7 @@ def network(error: BaseException) -> str:
         name = type(current).__name__
         if name in names:
             return names[name]
-        if name == "TooMuch":
+        if name == "LimitExceeded":
             return str(current)
         current = current.__cause__ or current.__context__
     return type(error).__name__

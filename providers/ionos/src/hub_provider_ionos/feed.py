@@ -74,7 +74,7 @@ class Feed(Generic[T]):
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._error: Exception | None = None
         self._refused = ""
-        """The credential of the last failed attempt. ``Api.tried`` may be newer, from a request for another list."""
+        """The credential of the last failed attempt. ``Api.last_secret`` may be newer, from another list's request."""
         self._failed_in_a_row = 0
         self._slow = False
         self._next_at = 0.0
@@ -124,11 +124,11 @@ class Feed(Generic[T]):
         if self._error is not None:
             if isinstance(self._error, TransientProviderError) or not await self._api.credential_changed(self._refused):
                 raise self._repeated(self._error)
-            return await self.again()
+            return await self.next_list()
         listing = self._lists.get(self.key)
-        return cast("Listing[T]", listing) if listing is not None else await self.again()
+        return cast("Listing[T]", listing) if listing is not None else await self.next_list()
 
-    async def again(self) -> Listing[T]:
+    async def next_list(self) -> Listing[T]:
         """Waits for the attempt in progress, or for one made now, and returns its list.
 
         Raises:
@@ -142,7 +142,7 @@ class Feed(Generic[T]):
             raise self._repeated(self._error)
         return self._lists[self.key]
 
-    def missed(self) -> bool:
+    def request_early(self) -> bool:
         """Plans an early list, because a cluster misses a node. True if the list may be requested now."""
         if self._error is not None or self._slow:
             return False
@@ -217,7 +217,7 @@ class Feed(Generic[T]):
         news = type(self._error) is not type(error)
         if news:
             self._hub.logger.warning("%s %s: %s", self.key.kind, self.key.id, error)
-        self._error, self._refused = error, self._api.tried
+        self._error, self._refused = error, self._api.last_secret
         self._counts["failures"] += 1
         last = max(LAST_RETRY, self._refresh())
         wait = min(last, FIRST_RETRY * 2.0 ** min(self._failed_in_a_row, 16)) * self._rng.uniform(0.8, 1.0)

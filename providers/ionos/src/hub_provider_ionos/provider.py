@@ -33,7 +33,7 @@ PATIENCE: Final = 28.0
 MAX_CA: Final = 1 << 20
 """The largest CA file that is read, in bytes."""
 
-MAX_DOUBTS: Final = 20_000
+MAX_MISSING: Final = 20_000
 """The most nodes remembered that one list lacked: more than a registry lets a cluster have."""
 
 _Identity = tuple[str, str, str]
@@ -61,7 +61,7 @@ class Ionos:
         self._pools = pools
         self._rules = rules
         self._now = now
-        self._doubts: LRUCache[_Identity, tuple[int, ...]] = LRUCache(MAX_DOUBTS)
+        self._missing_since: LRUCache[_Identity, tuple[int, ...]] = LRUCache(MAX_MISSING)
         """Node -> number of each list when the node was first not found in them."""
 
     async def resolve(self, nodes: Sequence[Node], /) -> Mapping[str, Resolution]:
@@ -92,15 +92,15 @@ class Ionos:
             self._look_in_pools(nodes, first, lists[-1].value)
         numbers = tuple(listing.number for listing in lists)
         old = all(listing.started < asked_at for listing in lists)
-        if old and any(first[node.name] == MISSING and not self._agreed(node, numbers) for node in nodes):
-            due = [feed for feed in feeds if feed.missed()]
+        if old and any(first[node.name] == MISSING and not self._confirmed(node, numbers) for node in nodes):
+            due = [feed for feed in feeds if feed.request_early()]
             if due:
                 for feed in due:
-                    await feed.again()
-                self._doubt(nodes, first, numbers)
+                    await feed.next_list()
+                self._remember_missing(nodes, first, numbers)
                 return await self._resolve(nodes)
-        self._doubt(nodes, first, numbers)
-        return {node.name: self._said(node, first[node.name], numbers) for node in nodes}
+        self._remember_missing(nodes, first, numbers)
+        return {node.name: self._resolution(node, first[node.name], numbers) for node in nodes}
 
     def _look_in_pools(
         self, nodes: Sequence[Node], first: dict[str, Resolution | str], pool_nodes: tuple[PoolNode, ...]
@@ -111,25 +111,27 @@ class Ionos:
 
     # --- two lists that agree --------------------------------------------------------------------------
 
-    def _doubt(self, nodes: Sequence[Node], first: Mapping[str, Resolution | str], numbers: tuple[int, ...]) -> None:
+    def _remember_missing(
+        self, nodes: Sequence[Node], first: Mapping[str, Resolution | str], numbers: tuple[int, ...]
+    ) -> None:
         for node in nodes:
             said = first[node.name]
             if isinstance(said, Found):
-                self._doubts.pop(_identity(node), None)
+                self._missing_since.pop(_identity(node), None)
             elif not isinstance(said, Unknown):
-                since = self._doubts.get(_identity(node))
+                since = self._missing_since.get(_identity(node))
                 if since is None or len(since) != len(numbers):
-                    self._doubts[_identity(node)] = numbers
+                    self._missing_since[_identity(node)] = numbers
 
-    def _agreed(self, node: Node, numbers: tuple[int, ...]) -> bool:
-        since = self._doubts.get(_identity(node), numbers)
+    def _confirmed(self, node: Node, numbers: tuple[int, ...]) -> bool:
+        since = self._missing_since.get(_identity(node), numbers)
         return len(since) == len(numbers) and all(then < now for then, now in zip(since, numbers, strict=True))
 
-    def _said(self, node: Node, first: Resolution | str, numbers: tuple[int, ...]) -> Resolution:
+    def _resolution(self, node: Node, first: Resolution | str, numbers: tuple[int, ...]) -> Resolution:
         if isinstance(first, Found | Unknown):
             return first
         reason = first.reason if isinstance(first, Absent) else "no server of the data centers is this node"
-        return Absent(reason) if self._agreed(node, numbers) else Unknown(f"{reason}; waiting for a second list")
+        return Absent(reason) if self._confirmed(node, numbers) else Unknown(f"{reason}; waiting for a second list")
 
 
 @asynccontextmanager

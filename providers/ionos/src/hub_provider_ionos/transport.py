@@ -25,11 +25,11 @@ CONNECT, READ, TOTAL = 5.0, 15.0, 22.0
 """Seconds for the connection, between two reads, and for the whole answer: within the hub's 30 s for a resolve."""
 
 
-class TooMuch(Exception):
+class LimitExceeded(Exception):
     """The answer takes too long or is too large; the message says which."""
 
 
-class _Until(io.RawIOBase):
+class _DeadlineReader(io.RawIOBase):
     """Reads a socket until a deadline.
 
     A read timeout restarts with every byte, so it never ends an answer whose headers trickle in; the deadline does.
@@ -54,13 +54,13 @@ class _Until(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int | None:
         left = self._ends - time.monotonic()
         if left <= 0:
-            raise _endless()
+            raise _too_slow()
         self._sock.settimeout(min(left, self._between))
         try:
             return self._raw.readinto(buffer)
         except TimeoutError:
             if left < self._between:
-                raise _endless() from None
+                raise _too_slow() from None
             raise
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class _Response(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
         self.fp.close()
-        self.fp = io.BufferedReader(_Until(sock, time.monotonic() + TOTAL))
+        self.fp = io.BufferedReader(_DeadlineReader(sock, time.monotonic() + TOTAL))
 
 
 def _bounded(pool: Any) -> Any:
@@ -132,7 +132,7 @@ class Transport:
 
         Raises:
             ApiException: The status is not 2xx.
-            TooMuch: The answer does not end in time, or is too large.
+            LimitExceeded: The answer does not end in time, or is too large.
             urllib3.exceptions.HTTPError: There is no answer, or it was cut short.
         """
         connect, read = _request_timeout
@@ -164,9 +164,9 @@ def _read(response: urllib3.BaseHTTPResponse) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > MAX_BODY:
-            raise TooMuch(f"the answer is larger than {MAX_BODY} bytes")
+            raise LimitExceeded(f"the answer is larger than {MAX_BODY} bytes")
     return b"".join(pieces)
 
 
-def _endless() -> TooMuch:
-    return TooMuch(f"the answer does not end within {TOTAL:g} s")
+def _too_slow() -> LimitExceeded:
+    return LimitExceeded(f"the answer does not end within {TOTAL:g} s")
