@@ -404,7 +404,7 @@ class Finding(msgspec.Struct, frozen=True):
     objects: tuple[str, ...] = ()
 
 
-def few(names: Sequence[str], most: int) -> str:
+def join_first(names: Sequence[str], most: int) -> str:
     """The first ``most`` names, joined by commas for a message, and the number of the other names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"

@@ -16,7 +16,7 @@ from hub.cli.render import count, document, one_line
 from hub.cli.withheld import lines, registry_lines
 from hub.decide.decision import Decision
 from hub.decide.plan import EndpointChange, Plan, apply_plan, endpoint_changes
-from hub.model import Conditions, Endpoint, Finding, Port, Slice, few
+from hub.model import Conditions, Endpoint, Finding, Port, Slice, join_first
 from hub.registry.spec import RegistryHeld
 from hub.report.held import held, registry_withheld
 from hub.report.values import Held
@@ -232,7 +232,7 @@ def _notes(service: ServiceChange) -> Iterable[str]:
 def _objects(finding: Finding) -> str:
     """Up to five of the finding's objects that its message does not name."""
     names = [one_line(name) for name in finding.objects if name not in finding.message]
-    return f" ({few(names, 5)})" if names else ""
+    return f" ({join_first(names, 5)})" if names else ""
 
 
 def _summary(services: Sequence[ServiceChange]) -> str:

@@ -15,7 +15,7 @@ from hub.cli.observe import did_you_mean, warn_of_problems
 from hub.cli.render import Output, count, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.errors import UsageError
-from hub.model import LOCAL, few
+from hub.model import LOCAL, join_first
 from hub.report.detail import cluster_detail, cluster_details
 from hub.report.values import ClusterDetail, NodeState, SourceDetail, Status
 
@@ -103,7 +103,7 @@ def _unfollowed(found: ClusterDetail) -> bool:
 def _text(source: SourceDetail, *, elsewhere: bool) -> str:
     published = sum(bool(node.addresses) for node in source.nodes)
     through = f" through {source.provider}" if source.provider else ""
-    used = f" for {few(source.services, 3)}" if source.services else ""
+    used = f" for {join_first(source.services, 3)}" if source.services else ""
     heading = click.style(one_line(f"{source.cluster}{through}{used}"), bold=True)
     if source.unknown is not None:
         return f"{heading}: " + ("followed by other replicas" if elsewhere else f"unknown: {one_line(source.unknown)}")

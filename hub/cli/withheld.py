@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from hub.cli.render import count
-from hub.model import few
+from hub.model import join_first
 from hub.report.values import Held, RegistryWithheld
 
 NAMED: Final = 5
@@ -16,7 +16,7 @@ NAMED: Final = 5
 def lines(removal: Held) -> Iterable[str]:
     """The removals of one source and family that the guard withholds."""
     yield f"= withheld: {removal.reason}: {removal.message}"
-    named = few(removal.addresses, NAMED)
+    named = join_first(removal.addresses, NAMED)
     yield f"  {count(len(removal.addresses), 'endpoint')}: {named}; since {removal.since}"
     yield f"  approve with: {removal.approve}"
 

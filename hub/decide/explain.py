@@ -15,7 +15,7 @@ from hub.decide.addresses import Accepted, AddressPolicy, Rejected, parse
 from hub.decide.decision import Decision
 from hub.decide.endpoints import GroupKey
 from hub.decide.view import NodeReport, ViewResult
-from hub.model import Absent, Endpoint, Found, Node, Resolution, Slice, TargetKey, Unknown, few
+from hub.model import Absent, Endpoint, Found, Node, Resolution, Slice, TargetKey, Unknown, join_first
 
 NAMED: Final = 3
 """Maximum number of names in a list of examples."""
@@ -360,8 +360,8 @@ def _rejections(source: SourceFacts) -> Iterable[Step]:
             stage = "address" if report.eligible else "eligibility"
             out.setdefault((stage, report.reason), []).append(name)
     for (stage, reason), names in sorted(out.items()):
-        yield Step(stage, source.cluster, f"{len(names)} {reason}", few(names, NAMED))
+        yield Step(stage, source.cluster, f"{len(names)} {reason}", join_first(names, NAMED))
     refused = Counter(reason for _, _, reason in source.result.rejected)
     for reason, number in sorted(refused.items()):
         texts = [f"{text} of {name}" for name, text, why in source.result.rejected if why == reason]
-        yield Step("address", source.cluster, f"{number} rejected", f"{reason}: {few(texts, NAMED)}")
+        yield Step("address", source.cluster, f"{number} rejected", f"{reason}: {join_first(texts, NAMED)}")

@@ -14,7 +14,7 @@ import msgspec
 
 from hub.decide.snapshot import SourceReading, TargetSnapshot
 from hub.decide.sources import SourceInput
-from hub.model import LABEL_SOURCE_CLUSTER, LOCAL, Endpoint, Finding, Slice, SourceView, few
+from hub.model import LABEL_SOURCE_CLUSTER, LOCAL, Endpoint, Finding, Slice, SourceView, join_first
 from hub.registry.spec import NAMED, ProviderRef, Registry, RegistryHeld, SourceSpec, TargetSpec, cluster_entry
 
 
@@ -218,7 +218,7 @@ def _leaving(
     names = [source.spec.cluster for source in removed]
     leaving = [name for name in names if name not in registry.frozen_names and name not in withheld]
     if kept := tuple(name for name in leaving if _maybe_renamed(name, registry)):
-        broken = few(sorted(registry.broken_clusters), NAMED)
+        broken = join_first(sorted(registry.broken_clusters), NAMED)
         unlisted = ", ".join(kept)
         message = f"{unlisted}: in no entry, but perhaps a former name in a broken one, so its endpoints stay: {broken}"
         yield Finding("MaybeRenamed", message, kept)

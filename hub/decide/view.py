@@ -35,7 +35,7 @@ from hub.model import (
     Resolution,
     SourceView,
     Unknown,
-    few,
+    join_first,
 )
 from hub.registry.spec import NodePolicy
 
@@ -475,7 +475,9 @@ class ViewBuilder:
         if self._conflicts:
             addresses = sorted(self._conflicts)
             found.append(
-                Finding("AddressConflict", f"{self._cluster}: nodes share {few(addresses, LISTED)}", tuple(addresses))
+                Finding(
+                    "AddressConflict", f"{self._cluster}: nodes share {join_first(addresses, LISTED)}", tuple(addresses)
+                )
             )
         if self.disrupted:
             found.append(
@@ -508,7 +510,7 @@ class ViewBuilder:
                     )
                 )
             if rest := [name for name in names if name not in dict(ambiguous)] if ambiguous else names:
-                message = f"{self._cluster}: address not known of {few(rest, LISTED)}"
+                message = f"{self._cluster}: address not known of {join_first(rest, LISTED)}"
                 found.append(Finding("NodeUnresolved", message, tuple(rest)))
         return tuple(found)
 

@@ -36,7 +36,7 @@ from hub.kube.hosts import DNS_NAME, host_problem, is_address, same_host
 from hub.kube.kubeconfig_document import Document, Entry, parse_document, quote, read_kubeconfig
 from hub.kube.kubeconfig_yaml import Map
 from hub.kube.secret import Secret
-from hub.model import few
+from hub.model import join_first
 from hub.runtime.files import ConfinedPath, OutsideFolders
 
 
@@ -105,7 +105,7 @@ def _choose(name: str | None, document: Document) -> str:
     known = sorted(document.contexts)
     close = difflib.get_close_matches(wanted or "", known, n=1)
     hint = f"did you mean {quote(close[0])}? " if close else ""
-    shown = few(list(map(quote, known)), 10) or "no contexts at all"
+    shown = join_first(list(map(quote, known)), 10) or "no contexts at all"
     raise KubeconfigError(f"{document.origin}: {problem}; {hint}it has: {shown}")
 
 

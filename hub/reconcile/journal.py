@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from hub.model import TargetKey, few
+from hub.model import TargetKey, join_first
 
 log = logging.getLogger(__name__)
 
@@ -30,5 +30,5 @@ class Journal:
         if not self._writes:
             return
         written, self._writes = self._writes, {}
-        names = few(sorted(map(str, written)), NAMED)
+        names = join_first(sorted(map(str, written)), NAMED)
         log.info("published: %d slices written for %s", sum(written.values()), names)

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from hub.model import LOCAL, Finding, TargetKey, few
+from hub.model import LOCAL, Finding, TargetKey, join_first
 
 Network = IPv4Network | IPv6Network
 
@@ -323,7 +323,7 @@ class RegistryHeld(msgspec.Struct, frozen=True):
     def message(self) -> str:
         """One sentence with what is withheld and the command that approves it."""
         return (
-            f"the registry lacks {len(self.entries)} entries ({few(self.entries, NAMED)}) with "
+            f"the registry lacks {len(self.entries)} entries ({join_first(self.entries, NAMED)}) with "
             f"{self.endpoints} of {self.total} endpoints; withheld until: {self.approve}"
         )
 
