@@ -28,7 +28,7 @@ def test_fault(outcome: Outcome, row: Row) -> None:
     assert outcome.lost == ""
     assert found.offences == []
     if promise.detect is not None:
-        assert found.detect is not None, "nothing was said"
+        assert found.detect is not None, "the status showed no problem"
         assert found.detect <= promise.detect * found.strain
     assert found.recover is not None
     assert found.recover <= promise.recover * found.strain

@@ -59,7 +59,7 @@ def run(name: str, times: int = 1) -> dict[str, Any]:
         error.__notes__ = [note[:SHOWN] for note in getattr(error, "__notes__", ())]
         raise
     missing = target.outcomes - outcomes.keys()
-    assert not missing, f"nothing was {missing}: what lies behind was not tried"
+    assert not missing, f"no input was {missing}"
     return {
         "target": name,
         "inputs": outcomes.total(),

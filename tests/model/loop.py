@@ -32,7 +32,7 @@ class _Null(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
-            raise RuntimeError("the simulation has come to a standstill: nothing is due, and nothing will come")
+            raise RuntimeError("deadlock: no timer is pending in the simulation")
         self.slept += max(0.0, timeout)
         return []
 

@@ -18,7 +18,7 @@ QUIET = 360.0
 LONGEST = 1500.0
 """Seconds within which the writes must end."""
 REST = 75.0
-"""Seconds in which a restarted hub may write nothing."""
+"""Seconds in which a restarted hub must not write."""
 
 clusters = st.sampled_from(NAMES)
 machines = st.sampled_from([f"n{number}" for number in range(6)])
@@ -362,7 +362,7 @@ def settle(world: World) -> None:
     world.start()
     world.advance(REST)
     assert world.judge.writes == before, _more(world, "after a restart", before)
-    assert _write_requests(world) == asked, "a hub that was started anew asks for writes that change nothing"
+    assert _write_requests(world) == asked, "a restarted hub sends writes that change nothing"
     world.judge.verdict()
     check_least_work(world)
 
@@ -379,7 +379,7 @@ def _until_quiet(world: World) -> None:
         world.advance(60.0)
         elapsed += 60.0
         quiet = quiet + 60.0 if world.judge.writes == before else 0.0
-        assert elapsed < LONGEST, _more(world, f"and no end of it after {elapsed:g} s", 0)
+        assert elapsed < LONGEST, _more(world, f"and the hub still writes after {elapsed:g} s", 0)
 
 
 def _more(world: World, when: str, before: int) -> str:

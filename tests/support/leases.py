@@ -19,7 +19,7 @@ class _Jump(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         events = super().select(0)
         if not events:
-            assert timeout is not None, "everything waits for nothing"
+            assert timeout is not None, "deadlock: no event and no timer is pending"
             self.elapsed += max(0.0, timeout)
         return events
 
