@@ -46,7 +46,7 @@ PORT = Port("https", 30443, "TCP")
 UID = "0b6a1d3e-0000-4000-8000-000000000001"
 
 
-def decoded_anew(observed: Iterable[Slice]) -> list[Slice]:
+def fresh_copies(observed: Iterable[Slice]) -> list[Slice]:
     """Copies of the slices whose endpoint tuples are new objects, so that no cache knows them."""
     return [msgspec.structs.replace(slice_, endpoints=(*slice_.endpoints,)) for slice_ in observed]
 
@@ -232,7 +232,7 @@ class Pipeline:
 
     def restart(self) -> None:
         """Forget everything except the published slices, which become new objects, as after a restart."""
-        self.slices = tuple(decoded_anew(self.slices))
+        self.slices = tuple(fresh_copies(self.slices))
         self.memory = DesiredMemory()
         self.guards = {}
 

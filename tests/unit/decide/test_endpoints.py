@@ -121,7 +121,7 @@ def test_history_does_not_matter(steps: list[dict[str, tuple[list[Endpoint], str
     index = Index()
     for step in steps:
         observed = [build.slice(name, content, cluster=cluster) for name, (content, cluster) in step.items()]
-        found, fresh = index.groups(observed, {}), Index().groups(build.decoded_anew(observed), {})
+        found, fresh = index.groups(observed, {}), Index().groups(build.fresh_copies(observed), {})
         assert list(found) == list(fresh)
         for key, group in found.items():
             other = fresh[key]
@@ -220,7 +220,7 @@ def test_steps_lead_where_a_fresh_comparison_does(
             observed = [build.slice(name, content) for name, (content, _) in seen.items()]
         found = index.groups(observed, {}).get(EU)
         if asked and found is not None:
-            fresh = Index().groups(build.decoded_anew(observed), {})[EU]
+            fresh = Index().groups(build.fresh_copies(observed), {})[EU]
             assert found.difference(wanted) == fresh.difference(dict(wanted))
 
 
