@@ -46,13 +46,13 @@ class Heard:
         self.now: dict[object, list[EventFinding]] = {}
         self.once: list[tuple[str, Regarding, str]] = []
 
-    def happened(self, reason: Reason, regarding: Regarding, message: str) -> None:
+    def record_occurrence(self, reason: Reason, regarding: Regarding, message: str) -> None:
         self.once.append((reason.name, regarding, message))
 
-    def standing(self, subject: object, found: list[EventFinding]) -> None:
+    def set_findings(self, subject: object, found: list[EventFinding]) -> None:
         self.now[subject] = list(found)
 
-    def reports(self, subject: object) -> bool:
+    def has_findings(self, subject: object) -> bool:
         return bool(self.now.get(subject))
 
 

@@ -194,7 +194,7 @@ async def test_slice_of_another_lease_is_not_touched(hub: Hub) -> None:
     last = hub.reconciler.last(KEY)
     assert last is not None
     assert [each.reason for each in last.findings] == ["OwnerConflict"]
-    assert "the hub with the lease hub/two" in last.findings[0].message
+    assert "the hub with Lease hub/two" in last.findings[0].message
     assert last.findings[0].message.endswith("hub run --take-over edge/payments")
     assert (hub.slices.of(KEY)["s-0"], len(hub.sent)) == (theirs, 1)
 

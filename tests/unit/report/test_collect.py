@@ -98,7 +98,7 @@ class Source:
         self.failing_since = failing_since
         self.scope = scope
 
-    def seen(self, policy: NodePolicy) -> ViewResult | None:
+    def last_view(self, policy: NodePolicy) -> ViewResult | None:
         return self.views.get(policy)
 
 

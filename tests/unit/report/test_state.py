@@ -219,7 +219,7 @@ class Hub:
         self.local = SimpleNamespace(slices=store, services=hub.local.services, synced=True, error="")
         self.reconciler = SimpleNamespace(
             last=passes.get,
-            written=lambda _: None,
+            written_at=lambda _: None,
             problem=lambda _: "",
             withheld=lambda: None,
             view=hub.reconciler.view,

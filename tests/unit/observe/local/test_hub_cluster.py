@@ -80,9 +80,9 @@ async def test_both_pictures_are_known_before_it_is_synced(sim: SimulatedCluster
     sim.put(ours("a"))
     sim.put(ours("b", owner="another"))
     hub = LocalCluster(client, SystemClock(), ("default",), lambda _: None)
-    assert (hub.synced, hub.heard, hub.error) == (False, False, "")
+    assert (hub.synced, hub.attempted, hub.error) == (False, False, "")
     async with following(client) as hub:
-        assert (hub.synced, hub.heard, hub.error) == (True, True, "")
+        assert (hub.synced, hub.attempted, hub.error) == (True, True, "")
         assert names(hub) == ["a"]
         assert hub.services.get(TARGET) is not None
         assert hub.follows("edge")
@@ -218,7 +218,7 @@ async def test_error_names_the_missing_rbac_rule(sim: SimulatedCluster, client: 
     sim.forbid("*", "endpointslices")
     hub = LocalCluster(client, SystemClock(), ("default",), lambda _: None)
     tasks = [asyncio.create_task(follow()) for follow in (hub.follow_services, hub.follow_slices)]
-    await until(lambda: hub.heard)
+    await until(lambda: hub.attempted)
     assert not hub.synced
     assert hub.error.startswith("403: the hub's account lacks the rule «endpointslices.discovery.k8s.io: ")
     sim.permit()
@@ -235,9 +235,9 @@ def test_a_follower_warns_once_of_each_kind_of_failure(caplog: pytest.LogCapture
     """A 403 is logged at the third time, other errors at once; recovery is logged only after a warning."""
     caplog.set_level(logging.INFO)
     follower = Follower("Services", "services: list", "edge")
-    assert (follower.heard, follower.error) == (False, "")
+    assert (follower.attempted, follower.error) == (False, "")
     follower.answered()
-    assert (follower.heard, caplog.messages) == (True, [])
+    assert (follower.attempted, caplog.messages) == (True, [])
     for _ in range(4):
         follower.failed(REFUSED())
     rule = "403: the hub's account lacks the rule «services: list» in namespace edge in the hub cluster"
@@ -252,9 +252,9 @@ def test_a_follower_warns_once_of_each_kind_of_failure(caplog: pytest.LogCapture
     assert follower.error == ""
 
 
-def test_a_follower_has_heard_a_failure() -> None:
-    """A failure counts as heard, and sets ``error`` at once."""
+def test_a_failure_counts_as_an_attempt() -> None:
+    """A failure counts as an attempt, and sets ``error`` at once."""
     follower = Follower("Services", "services: list")
     follower.failed(REFUSED())
-    assert follower.heard
+    assert follower.attempted
     assert follower.error == "403: the hub's account lacks the rule «services: list» in the hub cluster"
