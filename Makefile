@@ -6,7 +6,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help screenshots demo test test-nightly test-model faults fuzz soak unit check static format bench bench-copy bench-health bench-scale mutants docs image-steps sbom audit deps servers clean
+.PHONY: help screenshots demo test test-nightly test-model faults fuzz soak unit check static format bench bench-copy bench-health bench-scale mutants docs image sbom audit deps servers clean
 
 help:
 	@echo "make demo     run the hub on simulated clusters; needs no Kubernetes"
@@ -26,11 +26,11 @@ help:
 	@echo "make bench-scale  measure the hub on 500 clusters: 30 minutes"
 	@echo "make bench-copy  compare a copied Service with a client-go watcher"
 	@echo "make docs     build the documentation site in build/docs/site; fails on broken links"
-	@echo "make image-steps  run the steps of the Dockerfile into build/image, and the demo from there"
+	@echo "make image    build the container image as build/endpointslice-hub.oci.tar, without a container engine"
 	@echo "make sbom     write the bill of materials to build/sbom.json"
 	@echo "make audit    list known vulnerabilities of the locked dependencies (needs network)"
 	@echo "make screenshots  take the screenshots of docs/status-page.md"
-	@echo "make deps     as root on Debian, install prometheus and chromium, which some tests need"
+	@echo "make deps     as root on Debian, install the programs that some tests need: Prometheus, Chromium, tools for images"
 	@echo "make clean    remove .venv and the caches of this folder (not the built API servers)"
 	@echo "ARGS=… is passed to the command of the target"
 
@@ -50,9 +50,9 @@ servers: .venv/.stamp
 TESTERS ?= 2
 PARALLEL = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
-# CI cannot build the image, so it runs the steps of the Dockerfile.
+# tests/integration/test_image.py tests the image; without an image it is skipped, in CI it fails.
 test: servers
-	@test -z "$$CI" || $(MAKE) --no-print-directory image-steps
+	@test -z "$$CI" || $(MAKE) --no-print-directory image
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-nightly: servers
@@ -110,17 +110,11 @@ bench-copy: servers
 docs: .venv/.stamp
 	@$(BIN)/python tools/docs_site.py build/docs
 
-# Runs outside of the source folder, so that only installed packages are used. The image has no test kit, which contains
-# the demo: it is added to a copy.
-image-steps: .venv/.stamp
-	@$(PYTHON) tools/image.py build/image
-	@cd build && env -u PYTHONPATH image/bin/hub check ../clusters.example.yaml
-	@rm -rf build/image-with-testkit build/testkit && cp -a build/image build/image-with-testkit
-	@$(BIN)/python tools/lock.py endpointslice-hub-testkit > build/testkit.txt
-	@cd testkit && ../$(BIN)/python -m hatchling build --target wheel --directory ../build/testkit
-	@build/image-with-testkit/bin/python -m pip install --quiet --require-hashes --requirement build/testkit.txt
-	@build/image-with-testkit/bin/python -m pip install --quiet --no-index --no-deps build/testkit/*.whl
-	@cd build && env -u PYTHONPATH image-with-testkit/bin/python -m hub demo --for 10s
+# Needs mmdebstrap and umoci of Debian (make deps), not a container engine.
+IMAGE := build/endpointslice-hub.oci.tar
+image: .venv/.stamp
+	@$(PYTHON) tools/oci.py $(IMAGE)
+	@$(BIN)/python tools/sbom.py $(IMAGE) > build/sbom.json
 
 sbom: .venv/.stamp
 	@mkdir -p build
@@ -139,13 +133,15 @@ screenshots: servers
 	@SCREENSHOTS=1 $(BIN)/python -m pytest -q tests/integration/test_page.py -k command_everywhere
 
 # Prints nothing if everything is installed. Without apt-get update, package lists may be too old to install from.
+PROGRAMS := prometheus promtool chromium mmdebstrap umoci bwrap
+PACKAGES := prometheus chromium mmdebstrap umoci bubblewrap
 deps:
-	@if command -v prometheus >/dev/null && command -v promtool >/dev/null && command -v chromium >/dev/null; then :; \
+	@if type $(PROGRAMS) >/dev/null 2>&1; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
-			apt-get -qq -o Dpkg::Use-Pty=0 install --yes --no-install-recommends prometheus chromium >/dev/null; \
+			apt-get -qq -o Dpkg::Use-Pty=0 install --yes --no-install-recommends $(PACKAGES) >/dev/null; \
 	else \
-		echo "not root, or no apt-get: install prometheus and chromium yourself (their tests are skipped without them)"; \
+		echo "not root, or no apt-get: install $(PACKAGES) yourself (their tests are skipped without them)"; \
 	fi
 
 clean:

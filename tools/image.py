@@ -1,7 +1,8 @@
 """The steps that make the image: wheels of the hub and its providers, installed with hashes into a clean environment.
 
-The Dockerfile runs this, and so does CI (``make image-steps``), where no image can be built. Standard library only; the
-interpreter needs venv and ensurepip. Nothing is compiled: where the lock has no wheel for this platform, it fails.
+The Dockerfile runs this, and so does ``tools/oci.py`` (``make image``). Standard library only; the interpreter needs
+venv and ensurepip. Nothing is compiled: if the lock has no wheel for this platform, it fails. The environment contains
+no pip.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ def install(work: Path, into: Path) -> None:
 
     if into.exists():
         shutil.rmtree(into)
-    # Links to the interpreter survive a copy between stages of one base. pip stays: images with further providers are
-    # built from this one, and the chart's init container installs wheels with it.
-    venv.create(into, with_pip=True, symlinks=True)
+    venv.create(into, symlinks=True)  # links to the interpreter survive a copy between stages of one base
     pip += ["--python", str(into / "bin" / "python")]
     third_party = lock.requirements(locked, lock.shipped(locked))
     run([*pip, *fetch, write(work / "requirements.txt", third_party)])
     own = write(work / "members.txt", pinned(wheels.iterdir()))
-    run([*pip, "install", "--quiet", "--no-index", "--no-deps", "--require-hashes", "--requirement", own])
+    # By name from a folder: pip would note the paths of files in the image.
+    local = ["--no-index", "--find-links", str(wheels), "--no-deps", "--require-hashes", "--requirement", own]
+    run([*pip, "install", "--quiet", *local])
     run([*pip, "check"])
     # Whoever adds a provider to the image installs it under these, so that nothing of the hub's is replaced.
     write(into / "constraints.txt", constraints(locked))
@@ -71,10 +72,13 @@ def member_folders() -> list[Path]:
 
 
 def pinned(wheels: Iterable[Path]) -> str:
-    """Requirements that name wheel files by their hashes."""
-    return "".join(
-        f"{wheel} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n" for wheel in sorted(wheels)
-    )
+    """Requirements that name the distributions of wheel files by version and hash."""
+    lines = []
+    for wheel in sorted(wheels):
+        name, version, *_ = wheel.name.split("-")
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        lines.append(f"{name.replace('_', '-')}=={version} --hash=sha256:{digest}\n")
+    return "".join(lines)
 
 
 def constraints(locked: Sequence[lock.Package]) -> str:

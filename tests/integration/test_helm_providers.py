@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ensurepip
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -19,10 +21,12 @@ from tests.unit.observe.providers.plugins import GOOD
 
 pytestmark = pytest.mark.apiserver  # tests of helm, which is built where the API servers are
 PROJECT = "acme-hub-provider"
+BUNDLED = Path(ensurepip.__file__).parent / "_bundled"
+"""Folder of the wheel that ``python -m venv`` installs pip from."""
 
 
 class Image:
-    """A virtual environment like the image's: the hub, its dependencies, and pip.
+    """A virtual environment with the packages of the image; pip is a wheel in the volume.
 
     Args:
         folder: for the environment, the wheels and the volume of the installed packages.
@@ -34,7 +38,9 @@ class Image:
         self.wheels = folder / "wheels"
         for subfolder in (self.wheels, folder / "providers"):
             subfolder.mkdir()
-        subprocess.run([sys.executable, "-m", "venv", str(folder / "image")], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "image")], check=True)
+        [pip] = BUNDLED.glob("pip-*.whl")
+        shutil.copy(pip, self.wheels)
         [site] = (folder / "image").glob("lib/python*/site-packages")
         (site / "ours.pth").write_text("\n".join([sysconfig.get_path("purelib"), str(CHART.parents[1])]))
         helm = Helm(folder)
@@ -121,12 +127,13 @@ def test_wheels_that_do_not_fit_the_image_are_refused(tmp_path: Path, requires: 
     assert f"{PROJECT}==1.2.0 need wheels in the volume that fit the image" in done.stderr
 
 
-def test_image_without_pip_names_the_next_step(tmp_path: Path) -> None:
-    """The error says to build an image that has the provider."""
+def test_missing_pip_names_the_next_step(tmp_path: Path) -> None:
+    """Without pip in the volume, the error says that it can be added there."""
     image = Image(tmp_path)
-    [pip] = (tmp_path / "image").glob("lib/python*/site-packages/pip")
-    pip.rename(pip.with_name("not-pip"))
-    (pip.parent / "ours.pth").unlink()  # the borrowed packages have a pip too
+    for pip in image.wheels.glob("pip-*.whl"):
+        pip.unlink()
+    [borrowed] = (tmp_path / "image").glob("lib/python*/site-packages/ours.pth")
+    borrowed.unlink()  # this environment may have pip
     done = image.install()
     assert done.returncode == 1
-    assert "build an image with the provider in it instead" in done.stderr
+    assert "add it to the volume (pip download pip)" in done.stderr

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -37,7 +39,7 @@ def lock(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     import lock
 
     yield lock
-    for name in ("lock", "sbom", "image"):
+    for name in ("lock", "sbom", "image", "oci"):
         sys.modules.pop(name, None)
 
 
@@ -140,15 +142,41 @@ def test_bill_of_materials_lists_the_closure(lock: ModuleType) -> None:
     assert any(ref.startswith("pkg:pypi/multidict@") for ref in edges[aiohttp])
 
 
-def test_dockerfile_runs_the_steps_of_ci() -> None:
-    """The build stage runs the steps of ``make image-steps``, the base is pinned, and the hub is unprivileged."""
+def test_dockerfile_and_make_image_have_one_list(lock: ModuleType) -> None:
+    """The Dockerfile runs tools/image.py and nothing else, and make image installs with its ``install``."""
+    import image
+    import oci
+
     steps = re.findall(r"^RUN python (\S+) \S+$", dockerfile(), re.MULTILINE)
-    makefile = (ROOT / "Makefile").read_text()
-    assert steps == ["tools/image.py"] == re.findall(r"^\t@\$\(PYTHON\) (tools/image\.py) \S+$", makefile, re.MULTILINE)
+    assert steps == ["tools/image.py"]
     assert dockerfile().count("RUN ") == 1
+    assert oci.image is image
+    assert "image.install" in inspect.getsource(oci.hub_layer)
     assert set(re.findall(r"^FROM (\S+)", dockerfile(), re.MULTILINE)) == {"${BASE}@${BASE_DIGEST}"}
     assert re.search(r"^ARG BASE_DIGEST=sha256:0{64}$", dockerfile(), re.MULTILINE)
-    assert re.findall(r"^USER (\S+)$", dockerfile(), re.MULTILINE) == ["65532:65532"]
+    assert re.findall(r"^USER (\S+)$", dockerfile(), re.MULTILINE) == ["65532:65532"] == [oci.USER]
+
+
+def test_layers_of_equal_files_are_equal(lock: ModuleType, tmp_path: Path) -> None:
+    """A layer does not depend on the times, owners, umask or order of creation of its files."""
+    import oci
+
+    layers = []
+    for number, names in enumerate((["a", "b", "c"], ["c", "b", "a"])):
+        root = tmp_path / str(number)
+        for name in names:
+            (root / name).mkdir(parents=True, mode=0o700 if number else 0o755)
+            (root / name / "file.py").write_text("answer = 42\n")
+            (root / name / "file.py").chmod(0o600 if number else 0o664)
+            (root / name / "link").symlink_to("file.py")
+            os.utime(root / name / "file.py", (number, number))
+        oci.compile_folder(root, root)
+        oci.write_layer(tmp_path / f"{number}.tar", oci.entries(root), epoch=1)
+        layers.append((tmp_path / f"{number}.tar").read_bytes())
+    assert layers[0] == layers[1]
+    with tarfile.open(tmp_path / "0.tar") as layer:
+        assert len(layer.getnames()) == 3 * 5
+        assert {entry.mode for entry in layer if entry.isfile()} == {0o644}
 
 
 def test_ci_checks_and_then_tests() -> None:
@@ -165,10 +193,13 @@ def test_ci_checks_and_then_tests() -> None:
             assert step in printed
 
 
-def test_image_is_of_the_python_the_tests_run_on() -> None:
-    """The image has the oldest supported Python, which make_venv also uses."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert re.findall(r"python:(\d+\.\d+)", dockerfile()) == [project["requires-python"].removeprefix(">=")]
+def test_image_is_of_the_python_the_tests_run_on(lock: ModuleType) -> None:
+    """Both images have the oldest supported Python, which make_venv also uses."""
+    import oci
+
+    oldest = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    assert re.findall(r"python:(\d+\.\d+)", dockerfile()) == [oldest]
+    assert f"usr/bin/python{oldest}" == oci.PYTHON
 
 
 def test_versions_agree() -> None:

@@ -4,6 +4,7 @@
 
 pip uses no index, and the packages of the image are constraints, so they cannot change. The wheels are installed into
 TARGET/site-packages. The hub appends this folder to its path, so that no wheel can replace a module of the image.
+The hub's image has no pip: pip itself is one of the wheels.
 """
 
 import importlib.metadata
@@ -14,12 +15,18 @@ import sys
 import sysconfig
 
 wheels, target, *requirements = sys.argv[1:]
-if importlib.util.find_spec("pip") is None:
-    sys.exit("this image has no pip: build an image with the provider in it instead (docs/how-to/helm.md)")
+found = sorted(pathlib.Path(wheels).glob("pip-*.whl"))
+if not found and importlib.util.find_spec("pip") is None:
+    sys.exit(
+        "this image has no pip: add it to the volume (pip download pip), or build an image with the provider in it"
+        " (docs/how-to/helm.md)"
+    )
+# Python runs a package in a wheel by its path.
+pip = [str(found[-1] / "pip")] if found else ["-m", "pip"]
 constraints = pathlib.Path(target, "constraints.txt")
 present = {f"{each.metadata['Name']}=={each.version}" for each in importlib.metadata.distributions()}
 constraints.write_text("\n".join(sorted(present)))
-command = [sys.executable, "-m", "pip", "install", "--no-index", "--no-cache-dir", "--disable-pip-version-check"]
+command = [sys.executable, *pip, "install", "--no-index", "--no-cache-dir", "--disable-pip-version-check"]
 command += ["--find-links", wheels, "--constraint", str(constraints), "--prefix", target, *requirements]
 if code := subprocess.run(command, check=False).returncode:  # noqa: S603 - pip, and what the Deployment says
     sys.exit(
