@@ -113,8 +113,8 @@ def cli(ctx: click.Context) -> None:
     Keeps selector-less Services of the hub cluster pointing at the nodes of the remote clusters listed in
     clusters.yaml.
 
-    Exit codes: 0 ok, 1 changes or problems found, 2 wrong usage or an answer that is incomplete because a
-    source is unknown, 3 error.
+    Exit codes: 0 ok, 1 changes or problems found, 2 wrong usage, 3 error, 4 the answer is incomplete because a source
+    is unknown.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
@@ -161,7 +161,7 @@ def _misused(error: click.UsageError) -> int:
     else:
         path = error.ctx.command_path if error.ctx is not None else "hub"
         _say(f"{error.format_message().removesuffix('.')} (see '{path} --help')")
-    return Exit.UNKNOWN
+    return Exit.USAGE
 
 
 def _explain(error: HubError | OSError) -> None:

@@ -46,7 +46,7 @@ def endpoints(
     --watch and -o json it prints the lines of the stream /api/v1/endpoints: the current objects, a bookmark,
     then the changes.
 
-    Exit codes: 0 ok, 2 a cluster could not be read (the output is incomplete), 3 error.
+    Exit codes: 0 ok, 3 error, 4 a cluster could not be read (the output is incomplete).
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     options = Given(**given).options(registry or "")

@@ -17,10 +17,12 @@ class Exit(IntEnum):
     OK = 0
     CHANGES = 1
     """``plan``: something would change; ``check``: the file has problems; ``why``: the subject was not found."""
-    UNKNOWN = 2
-    """The answer is incomplete: a source is unknown. Also a wrong flag or argument."""
+    USAGE = 2
+    """A wrong flag or argument."""
     ERROR = 3
     """A file, a context, a permission or an API server does not work as needed."""
+    UNKNOWN = 4
+    """The answer is incomplete: a source is unknown."""
     DEFECT = 70
     """A defect of the hub itself (EX_SOFTWARE of sysexits.h)."""
     INTERRUPTED = 130

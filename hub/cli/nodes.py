@@ -27,7 +27,7 @@ def nodes(ctx: click.Context, /, cluster: str | None, registry: str | None, outp
     command reads the clusters itself, once, and health is not probed. With --server it asks a running hub, and the
     verdicts of health probes are shown too.
 
-    Exit codes: 0 ok, 2 a source is unknown (the output is incomplete), 3 error.
+    Exit codes: 0 ok, 3 error, 4 a source is unknown (the output is incomplete).
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     asked = server_or_registry(given, registry)

@@ -3,58 +3,72 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import click
 
 from hub.cli import logs
 from hub.cli.exits import Exit
 from hub.cli.options import (
-    DEFAULT_OWNER,
     Settings,
     approvable,
     kubeconfig,
     lease_namespace,
     own_namespace,
+    owner_option,
     previous_owner,
     service,
+    target_namespace,
     verbose,
     withheld_hash,
 )
-from hub.cli.options import owner as owner_label
 from hub.cli.render import count
+from hub.cli.server import server_of, server_option
 
 
-@click.command(short_help="Approve a withheld removal.")
-@click.argument("subject", metavar="NAMESPACE/SERVICE|cluster/NAME|registry", type=approvable)
-@click.argument("name", metavar="HASH", type=withheld_hash)
-@click.option(
-    "--owner",
-    type=owner_label,
-    metavar="OWNER",
-    default=DEFAULT_OWNER,
-    show_default=True,
-    help="The owner of the hub's registry.",
-)
+@click.command(short_help="Approve a withheld removal, or list what is withheld.")
+@click.argument("subject", metavar="[NAMESPACE/SERVICE|cluster/NAME|registry", type=approvable, required=False)
+@click.argument("name", metavar="HASH]", type=withheld_hash, required=False)
+@click.option("--force", is_flag=True, help="Approve although no hub withholds a removal with this hash now.")
+@owner_option
+@server_option
 @kubeconfig
 @lease_namespace
+@target_namespace
 @verbose
 @click.pass_context
 def approve(
-    ctx: click.Context, /, subject: str, name: str, owner: str, kubeconfig: str | None, lease_namespace: str | None
+    ctx: click.Context,
+    /,
+    subject: str | None,
+    name: str | None,
+    force: bool,
+    owner: str,
+    kubeconfig: str | None,
+    lease_namespace: str | None,
+    target_namespace: tuple[str, ...],
+    **given: Any,
 ) -> int:
     """Approve a withheld removal: the endpoints that HASH stands for, or fewer of them.
 
-    `hub plan` and `hub status` show the hash and the whole command. An approval is valid for an hour and is
-    kept in the ConfigMap endpointslice-hub-approvals-OWNER of the hub's namespace; a running hub acts on it
-    at once.
+    Without arguments, list the removals that are withheld, each with the command that approves it. They are read from
+    the running hub (--server) if it leads, else from its slices, which know only removals of Services. A hash that
+    stands for none of them is refused.
 
-    Exit codes: 0 ok, 3 error.
+    An approval is valid for an hour and is kept in the ConfigMap endpointslice-hub-approvals-OWNER of the hub's
+    namespace; a running hub acts on it at once.
+
+    Exit codes: 0 ok, 1 nothing has this hash, 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    from hub.cli.operations import approve as write
+    if subject is not None and name is None:
+        raise click.UsageError("Missing argument 'HASH'")
+    from hub.cli.approving import Withholding, approve_one, list_withheld
 
-    asyncio.run(write(kubeconfig, lease_namespace or own_namespace(), owner, subject, name))
-    return Exit.OK
+    where = Withholding(kubeconfig, lease_namespace or own_namespace(), owner, target_namespace, server_of(given))
+    if subject is None or name is None:
+        return asyncio.run(list_withheld(where))
+    return asyncio.run(approve_one(where, subject, name, force=force))
 
 
 @click.command(short_help="Stop changing the slices of a Service.")

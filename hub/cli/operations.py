@@ -1,10 +1,8 @@
-"""Carries out ``hub approve``, ``pause``, ``resume`` and ``purge`` in the hub cluster."""
+"""Carries out ``hub pause``, ``resume`` and ``purge`` in the hub cluster."""
 
 from __future__ import annotations
 
 import asyncio
-import getpass
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
@@ -12,10 +10,8 @@ from typing import Final
 import click
 import msgspec
 
-from hub.cli.observe import did_you_mean
-from hub.cli.render import count, table, warn
-from hub.decide.record import decode
-from hub.errors import ApiError, ClusterUnreachable, Conflict, HubError, NotFound
+from hub.cli.render import count, table
+from hub.errors import ClusterUnreachable, Conflict, HubError, NotFound
 from hub.kube.client import MERGE_PATCH, Client
 from hub.kube.credentials import Credentials
 from hub.kube.hub_access import load_hub_access
@@ -23,17 +19,14 @@ from hub.kube.resolver import LookupPool
 from hub.kube.wire import SLICES
 from hub.model import (
     ANNOTATION_PAUSED,
-    ANNOTATION_STATE,
     LABEL_MANAGED_BY,
     LABEL_OWNER,
-    LABEL_SERVICE_NAME,
     MANAGED_BY,
     ObjectKey,
     Slice,
 )
-from hub.observe.local import approvals
 from hub.observe.local.cluster import LocalCluster
-from hub.runtime.clock import SystemClock, rfc3339
+from hub.runtime.clock import SystemClock
 
 TIMEOUT: Final = 10.0
 """Seconds for one request."""
@@ -59,48 +52,6 @@ async def hub_cluster(kubeconfig: str | None) -> AsyncIterator[Client]:
         raise ClusterUnreachable(f"hub cluster ({given}): {error}; is it the one you mean?", error.kind) from error
     finally:
         pool.close()
-
-
-# --- approve -------------------------------------------------------------------------------------
-
-
-async def approve(kubeconfig: str | None, namespace: str, owner: str, subject: str, name: str) -> None:
-    """Write an approval; warn if no hub withholds a removal with this hash.
-
-    Raises:
-        HubError: it could not be written.
-    """
-    kind, target = approvals.subject(subject)
-    wall = SystemClock().wall()
-    async with hub_cluster(kubeconfig) as client:
-        if kind == "service":  # checked first: a running hub acts on the approval and drops its record of the removal
-            await _warn_of_another(client, owner, target, name)
-        approval = await approvals.approve(client, namespace, owner, name, (kind, target), _user_at_host(), wall)
-    where = f"ConfigMap {namespace}/{approvals.config_map(owner)}"
-    click.echo(f"{subject}: {name} is approved until {rfc3339(approval.expires.timestamp())} ({where})")
-
-
-def _user_at_host() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # no such user, as in many containers
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
-
-
-async def _warn_of_another(client: Client, owner: str, target: str, name: str) -> None:
-    """Warn of a mistyped hash, which approves nothing; hubs record what they withhold on their slices."""
-    namespace, _, service = target.partition("/")
-    try:
-        found = await _list(client, owner, f",{LABEL_SERVICE_NAME}={service}", namespace)
-    except ApiError:  # the right to approve does not include the right to read slices
-        return
-    withheld = {decode(slice_.annotations.get(ANNOTATION_STATE, "")).hash for slice_ in found} - {""}
-    if not found:
-        warn(f"{target} has no slices of owner {owner}")
-    elif name not in withheld:
-        hint = did_you_mean(name, withheld) or (f"; withheld: {', '.join(sorted(withheld))}" if withheld else "")
-        warn(f"no hub has noted that it withholds {name} of {target}{hint}")
 
 
 # --- pause, resume -------------------------------------------------------------------------------
@@ -134,14 +85,14 @@ async def list_slices(kubeconfig: str | None, owner: str) -> list[Slice]:
         HubError: they cannot be listed.
     """
     async with hub_cluster(kubeconfig) as client:
-        return await _list(client, owner)
+        return await slices_of(client, owner)
 
 
-async def _list(client: Client, owner: str, more: str = "", namespace: str = "") -> list[Slice]:
-    """Slices with our label and this owner's, page by page."""
+async def slices_of(client: Client, owner: str, namespace: str = "") -> list[Slice]:
+    """The slices of an owner in a namespace, "" = all namespaces; page by page."""
     head, _, plural = SLICES.path.rpartition("/")
     path = f"{head}/namespaces/{namespace}/{plural}" if namespace else SLICES.path
-    params = {"labelSelector": f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_OWNER}={owner}{more}", "limit": PAGE}
+    params = {"labelSelector": f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_OWNER}={owner}", "limit": PAGE}
     found: dict[ObjectKey, Slice] = {}
     while True:
         page, _, token = SLICES.list_page(await client.request("GET", path, params=params))

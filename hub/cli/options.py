@@ -19,6 +19,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_NAMESPACE: Final = "default"
 DEFAULT_OWNER: Final = "default"
+VARIABLE: Final = "ENDPOINTSLICE_HUB_"
+"""Prefix of the environment variables that give defaults to options. The chart sets them in the hub's Pods, so that
+commands work there without options."""
 
 
 @dataclass(slots=True)
@@ -141,6 +144,18 @@ def bind_address(text: str) -> BindAddress | None:
 # --- options -----------------------------------------------------------------------------------------
 
 
+def shared_option(flag: str, *more: str, **settings: Any) -> Callable[[F], F]:
+    """An option whose default is the environment variable named after its flag; several values have spaces between."""
+    variable = VARIABLE + flag.removeprefix("--").replace("-", "_").upper()
+    return click.option(flag, *more, envvar=variable, show_envvar=True, **settings)
+
+
+def is_from_environment(name: str) -> bool:
+    """Whether the value of an option of the present command comes from its environment variable."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(name) is click.core.ParameterSource.ENVIRONMENT
+
+
 def _count_verbose(ctx: click.Context, _: click.Parameter, value: int) -> int:
     ctx.ensure_object(Settings).verbose += value
     return value
@@ -166,10 +181,20 @@ def output(*choices: str) -> Callable[[F], F]:
     )
 
 
-registry = click.option(
-    "--registry", metavar="FILE", required=True, type=click.Path(), help="The registry: clusters.yaml."
-)
+def registry(*, required: bool = True) -> Callable[[F], F]:
+    """Make a decorator that adds the option ``--registry``."""
+    text = "The registry: clusters.yaml."
+    return shared_option("--registry", metavar="FILE", required=required, type=click.Path(), help=text)
 
+
+owner_option = shared_option(
+    "--owner",
+    metavar="OWNER",
+    type=owner,
+    default=DEFAULT_OWNER,
+    show_default=True,
+    help="The owner of the hub's registry.",
+)
 
 kubeconfig = click.option(
     "--kubeconfig",
@@ -177,7 +202,7 @@ kubeconfig = click.option(
     type=click.Path(),
     help="Access to the hub cluster. [default: in-cluster, then $KUBECONFIG, then ~/.kube/config]",
 )
-lease_namespace = click.option(
+lease_namespace = shared_option(
     "--lease-namespace",
     "--leader-elect-resource-namespace",
     "lease_namespace",
@@ -186,11 +211,21 @@ lease_namespace = click.option(
     help="The hub's own namespace, which holds its Lease. [default: the Pod's, then default]",
 )
 
-secrets_namespace = click.option(
+secrets_namespace = shared_option(
     "--secrets-namespace",
     metavar="NAMESPACE",
     type=namespace,
     help="Namespace from which the registry's Secrets are read. [default: the hub's namespace]",
+)
+
+
+target_namespace = shared_option(
+    "--target-namespace",
+    metavar="NAMESPACE",
+    type=namespace,
+    multiple=True,
+    help="Handle only this namespace of the hub cluster, with a watch of its own. May be repeated. "
+    "[default: all namespaces]",
 )
 
 
@@ -199,30 +234,23 @@ def hub_access(function: F) -> F:
     options = (
         kubeconfig,
         lease_namespace,
-        click.option(
-            "--target-namespace",
-            metavar="NAMESPACE",
-            type=namespace,
-            multiple=True,
-            help="Handle only this namespace of the hub cluster, with a watch of its own. May be repeated. "
-            "[default: all namespaces]",
-        ),
+        target_namespace,
         secrets_namespace,
-        click.option(
+        shared_option(
             "--credentials-dir",
             metavar="FOLDER",
             type=click.Path(exists=True, file_okay=False),
             help="Folder for {file: …} credentials. Kubeconfigs, the files they name, and inventories must be "
             "in it or in the registry's folder. [default: the registry's folder]",
         ),
-        click.option(
+        shared_option(
             "--allow-exec",
             metavar="PROGRAM",
             type=program,
             multiple=True,
             help="A program that kubeconfigs and inventories may run. May be repeated.",
         ),
-        click.option(
+        shared_option(
             "--allow-api-host",
             metavar="HOST",
             multiple=True,

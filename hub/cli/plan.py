@@ -14,7 +14,7 @@ from hub.cli.render import Output
 
 @click.command(short_help="Show what a hub would write now.")
 @click.argument("services", metavar="[NAMESPACE/SERVICE]...", nargs=-1, type=service)
-@registry
+@registry()
 @hub_access
 @output("table", "json", "yaml")
 @verbose
@@ -25,7 +25,7 @@ def plan(ctx: click.Context, /, services: tuple[str, ...], registry: str, output
     Reads the hub cluster and every remote cluster, and writes nothing. Removals that `hub run` delays by
     --removal-grace are shown without the delay.
 
-    Exit codes: 0 no change, 1 changes, 2 a source is unknown (the output is incomplete), 3 error.
+    Exit codes: 0 no change, 1 changes, 3 error, 4 a source is unknown (the output is incomplete).
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     options = Given(**given).options(registry, dry_run=True, leader_elect=False, removal_grace=0.0)

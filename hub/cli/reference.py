@@ -29,18 +29,22 @@ the commands; `hub COMMAND --help` prints the same.
   |---|---|
   | 0 | done; nothing found |
   | 1 | `plan`: something would change; `check`: the file has problems; `why`: the subject was not found |
-  | 2 | a source is unknown, so the answer is incomplete; also a wrong flag or argument |
+  | 2 | wrong usage: a flag or an argument |
   | 3 | error: a file, a context, a permission, an API server |
+  | 4 | a source is unknown, so the answer is incomplete |
   | 70 | a defect of the hub; `-v` shows the traceback |
   | 130 | interrupted, or not confirmed |
 
-  If a source is unknown and there are changes too, the code is 2; the output covers the known sources. A cluster in
+  If a source is unknown and there are changes too, the code is 4; the output covers the known sources. A cluster in
   `state: frozen` is unknown on purpose and does not affect the exit code.
 - **Errors** are one line on stderr that starts with `Error: `. The output proper is
   on stdout.
 - **Machine-readable output** (`-o json`, `-o yaml`) has `apiVersion: endpointslice-hub/v1` and a `kind`. Keys
   are added, never renamed or removed, within v1.
 - **Colours** are used on a terminal only, and never where `NO_COLOR` is set.
+- **Environment**: an option whose default is a variable `$ENDPOINTSLICE_HUB_…` takes it from there if it is not given.
+  Several values have spaces between them. The chart sets these variables in the hub's Pods, so that
+  `kubectl exec POD -- hub status` needs no options.
 - **Durations** are Go-style: `300ms`, `30s`, `1h30m`.
 - **Shell completion**: `eval "$(_HUB_COMPLETE=bash_source hub)"` in `~/.bashrc`; `zsh_source` and
   `fish_source` likewise. See
@@ -94,6 +98,8 @@ def _row(option: click.Option) -> str:
     value = _value(option)
     meaning, _, default = (option.help or "").partition(" [default: ")
     default = default.rstrip("]") or (f"`{option.default}`" if option.show_default else "")
+    if option.envvar is not None:
+        default = f"`${option.envvar}`" + (f", then {default}" if default else "")
     needed = " Required." if option.required else ""
     return f"| {names}{f' `{value}`' if value else ''} | {meaning}{needed} | {default} |"
 

@@ -21,8 +21,20 @@ from hub.cli.environment import Environment, environment
 from hub.cli.exits import Exit, exit_within
 from hub.cli.limits import raise_limit
 from hub.cli.listen import listen_of, listener
-from hub.cli.options import DEFAULT_OWNER, BindAddress, Given, Settings, bind_address, duration, hub_access, service
+from hub.cli.options import (
+    DEFAULT_OWNER,
+    BindAddress,
+    Given,
+    Settings,
+    bind_address,
+    duration,
+    hub_access,
+    is_from_environment,
+    service,
+    shared_option,
+)
 from hub.cli.options import owner as owner_label
+from hub.cli.options import registry as registry_option
 from hub.cli.options import verbose as verbose_option
 
 if TYPE_CHECKING:
@@ -39,7 +51,7 @@ reads while threads parse kubeconfigs would take that much longer."""
 
 
 @click.command(short_help="Keep the hub cluster's Services up to date.")
-@click.option("--registry", metavar="FILE", type=click.Path(), help="The registry: clusters.yaml.")
+@registry_option(required=False)
 @click.option(
     "--from-env",
     is_flag=True,
@@ -49,7 +61,7 @@ reads while threads parse kubeconfigs would take that much longer."""
 @click.option(
     "--once",
     is_flag=True,
-    help="Make one pass over every Service, then exit (code 2 if a source is unknown). Slices dropped from "
+    help="Make one pass over every Service, then exit (code 4 if a source is unknown). Slices dropped from "
     "clusters.yaml are deleted only with --removal-grace 0s.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be written, write nothing.")
@@ -84,7 +96,7 @@ reads while threads parse kubeconfigs would take that much longer."""
     type=bind_address,
     help="A separate address for /metrics, without authentication; 0 = off. [default: off]",
 )
-@click.option(
+@shared_option(
     "--owner",
     metavar="OWNER",
     type=owner_label,
@@ -129,6 +141,8 @@ def run(
     accepted one stays in force, also across a restart. With --from-env the inventory's program need not be allowed
     by --allow-exec, because the user who sets the variables also starts the hub.
     """
+    if from_env and is_from_environment("registry"):
+        registry = None
     if from_env == (registry is not None):
         raise click.UsageError(
             "--from-env and --registry cannot be combined" if from_env else "Missing option '--registry'"

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
+from hub.cli.options import is_from_environment, shared_option
+from hub.cli.options import registry as registry_option
 from hub.errors import HubError, UsageError
 from hub.report.values import API_VERSION
 from hub.runtime.files import read_regular
@@ -54,21 +56,25 @@ def server_url(text: str) -> str:
 
 def registry_or_server(function: F) -> F:
     """Add the options ``--registry`` and ``--server``; :func:`server_or_registry` reads their values."""
+    return registry_option(required=False)(server_option(function))
+
+
+def server_option(function: F) -> F:
+    """Add the options ``--server…``; :func:`server_of` reads their values."""
     options = (
-        click.option("--registry", metavar="FILE", type=click.Path(), help="The registry: clusters.yaml."),
-        click.option(
+        shared_option(
             "--server",
             metavar="URL",
             type=server_url,
             help="Ask the running hub at this address (such as http://127.0.0.1:8080) instead of reading a registry.",
         ),
-        click.option(
+        shared_option(
             "--server-token-file",
             metavar="FILE",
             type=click.Path(exists=True, dir_okay=False),
             help="File with a bearer token for --server; needed if that hub authenticates requests.",
         ),
-        click.option(
+        shared_option(
             "--server-ca-file",
             metavar="FILE",
             type=click.Path(exists=True, dir_okay=False),
@@ -83,17 +89,26 @@ def registry_or_server(function: F) -> F:
 def server_or_registry(given: dict[str, Any], registry: str | None) -> Server | str:
     """The server to ask, taken out of ``given``, or the path of the registry to read.
 
+    An option wins over the environment. If the environment names both, the server is asked.
+
     Raises:
-        click.UsageError: both are given, or neither.
+        click.UsageError: both options are given, or nothing is known of either.
     """
-    url, token, ca = (given.pop(name) for name in ("server", "server_token_file", "server_ca_file"))
-    if registry is None:
-        if url is None:
-            raise click.UsageError("Missing option '--registry' (or '--server').")
-        return Server(url, token, ca)
-    if url is not None:
+    found = server_of(given)
+    if registry is None and found is None:
+        raise click.UsageError("Missing option '--registry' (or '--server').")
+    if found is not None and (registry is None or is_from_environment("registry")):
+        return found
+    if found is not None and not is_from_environment("server"):
         raise click.UsageError("--server and --registry cannot be combined")
+    assert registry is not None  # noqa: S101 - checked above
     return registry
+
+
+def server_of(given: dict[str, Any]) -> Server | None:
+    """The server to ask, taken out of ``given``; None if there is none."""
+    url, token, ca = (given.pop(name) for name in ("server", "server_token_file", "server_ca_file"))
+    return Server(url, token, ca) if url is not None else None
 
 
 async def fetch(server: Server, path: str, type_: type[T]) -> T:
@@ -117,7 +132,8 @@ async def fetch(server: Server, path: str, type_: type[T]) -> T:
                 if len(body) > LIMIT:
                     raise HubError(f"{server.url}: the answer is larger than {LIMIT >> 20} MiB")
     except (aiohttp.ClientError, TimeoutError, OSError, UnicodeError) as error:  # UnicodeError: of an invalid host name
-        raise HubError(f"{server.url}: {str(error) or type(error).__name__}; is a hub listening there?") from error
+        cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+        raise HubError(f"{server.url}: {str(cause) or type(cause).__name__}; is a hub listening there?") from error
     if status == 404:
         raise UsageError(f"{server.url}: {_detail(body) or 'not found'}")
     if status != 200:

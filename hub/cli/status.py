@@ -26,8 +26,7 @@ def status(ctx: click.Context, /, registry: str | None, output: Output, **given:
     found and the published endpoints, and does not probe health. With --server it asks a running hub; a standby
     names the leader.
 
-    Exit codes: 0 ok, 2 a source is unknown or an entry of the registry is broken (the output is incomplete),
-    3 error.
+    Exit codes: 0 ok, 3 error, 4 a source is unknown or an entry of the registry is broken (the output is incomplete).
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     asked = server_or_registry(given, registry)

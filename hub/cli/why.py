@@ -27,7 +27,7 @@ def why(ctx: click.Context, /, subject: str, registry: str | None, output: Outpu
     allowedCIDRs contain it are shown. With --registry the command reads the clusters itself, once, and writes
     nothing; with --server it asks a running hub.
 
-    Exit codes: 0 ok, 1 not found, 2 a source is unknown (the output is incomplete), 3 error.
+    Exit codes: 0 ok, 1 not found, 3 error, 4 a source is unknown (the output is incomplete).
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     asked = server_or_registry(given, registry)

@@ -21,6 +21,7 @@ import pytest
 import hub.cli
 import hub.cli.once
 from hub.app.hub import Options
+from hub.cli.exits import Exit
 from hub.errors import NotLeader
 from tests.support.apiserver.server import ApiServer
 from tests.support.ports import free_port
@@ -299,7 +300,7 @@ def test_once_keeps_slices_of_unknown_sources(world: World) -> None:
     assert errors(result) == [
         f'Unknown: cluster us: Degraded: kubeconfig {world.folder}/us: no context "nosuch"; it has: "remote-2"'
     ]
-    assert result.returncode == 2
+    assert result.returncode == Exit.UNKNOWN
     assert world.published() == EVERYTHING
 
 
@@ -421,7 +422,7 @@ def test_plan_has_the_exit_codes_of_a_diff(world: World, remote_clusters: tuple[
             "reason": "Degraded: 403: the account lacks the rule «nodes: get, list, watch»; grant it in cluster us",
         }
     ]
-    assert unknown.returncode == 2
+    assert unknown.returncode == Exit.UNKNOWN
     assert errors(mistake) == [
         "Error: Service edge/paymnets is not in the registry and has no slices (did you mean edge/payments?)"
     ]
@@ -449,7 +450,7 @@ def test_nodes_lists_eligibility_and_address(world: World, remote_clusters: tupl
         ("eu", True, 3),
         ("us", False, 0),
     ]
-    assert unknown.returncode == 2
+    assert unknown.returncode == Exit.UNKNOWN
 
 
 def test_check_online_tries_everything(world: World) -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 from click import Context
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from hub.app.settings import lease_name
 from hub.cli import cli
+from hub.cli.exits import Exit
 from hub.election import MOST_SHARDS
 from hub.election.lease import lease_of
 from hub.model import LABEL_SOURCE_CLUSTER
@@ -284,19 +285,44 @@ def test_the_hub_syncs_two_remotes_and_uses_each_of_its_rights(
         eventually(lambda: world.published("other") == ["10.2.0.1", "10.2.0.2"], 20)
         deliver(helm, replicas, settings)
         eventually(lambda: world.published("other") == [], 20)
-        looked(replicas[0], "plan", *(["--target-namespace", "edge"] if scope == "namespaced" else []))
+        assert replicas[0].exec("plan").returncode == Exit.OK
         wanted = granted(manifests)
         eventually(lambda: no_more(wanted - used(hub_cluster, mark), flips(hub_cluster)), 40, every=1.0)
     assert used(hub_cluster, mark) == wanted
 
 
-def looked(pod: Pod, command: str, *more: str) -> Result:
-    """Run a command with the files and the account of a Pod."""
-    access = ("--kubeconfig", str(pod.folder / "kubeconfig"), "--lease-namespace", NAMESPACE)
-    where = ("--registry", str(pod.folder / "clusters.yaml"), "--secrets-namespace", SECRETS)
-    result = CliRunner().invoke(cli, [command, *where, *access, *more])
-    assert result.exit_code == 0, result.output
-    return result
+def test_commands_in_the_pod_need_no_options(helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path) -> None:
+    """In the hub's Pod, commands find the hub, its owner, registry and namespaces; approving works more than once."""
+    for number, (name, server) in enumerate(world.remotes.items(), 1):
+        add_node(server, f"{name}-3", f"10.{number}.0.3")
+    published = {*ALL, "10.1.0.3", "10.2.0.3"}
+    helm.install(values())
+    with pods(hub_cluster, helm.manifests(), tmp_path, 1) as [pod]:
+        world.awaits(*sorted(published), timeout=30)
+        assert ": leader" in pod.exec("status").stdout
+        assert "10.1.0.1" in pod.exec("nodes", "eu").stdout
+        assert "edge/payments" in pod.exec("why", "10.1.0.1").stdout
+        assert pod.exec("plan").returncode == Exit.OK
+        assert pod.exec("approve").stdout == "nothing is withheld\n"
+        for number, (name, server) in enumerate(world.remotes.items(), 1):
+            for node in (1, 2):
+                server.api.delete(f"/api/v1/nodes/{name}-{node}")
+            [line] = eventually(lambda: withheld_lines(pod), 40, every=1.0)
+            _, hash_, _, *command = line.split()
+            assert command[:4] == ["hub", "approve", "edge/payments", hash_]
+            wrong = hash_[:-1] + ("0" if hash_[-1] != "0" else "1")
+            refused = pod.exec("approve", "edge/payments", wrong)
+            assert refused.returncode == Exit.CHANGES
+            assert f"no removal with the hash {wrong} is withheld (did you mean {hash_}?)" in refused.stderr
+            done = pod.exec(*command[1:])
+            assert (done.returncode, done.stderr) == (0, "")
+            published -= {f"10.{number}.0.1", f"10.{number}.0.2"}
+            world.awaits(*sorted(published))
+
+
+def withheld_lines(pod: Pod) -> list[str]:
+    """The lines of `hub approve` without arguments that name a Service."""
+    return [line for line in pod.exec("approve").stdout.splitlines() if line.startswith("edge/")]
 
 
 def flips(server: ApiServer) -> Object:
@@ -437,9 +463,9 @@ def test_a_namespaced_hub_reads_and_writes_nowhere_else(
         registry = yaml.safe_load((pod.folder / "clusters.yaml").read_text())
         registry["services"].append({"name": "orders", "namespace": "other", "sources": [{"cluster": "us"}]})
         (pod.folder / "clusters.yaml").write_text(yaml.safe_dump(registry))
-        followed = ("--target-namespace", "edge", "--target-namespace", "shop")
-        said = json.loads(looked(pod, "status", *followed, "-o", "json").stdout)["services"]
-        assert ["--target-namespace" in str(message) for message in said] == [False, True, False], said
+        status = pod.exec("status", "--registry", "clusters.yaml", "-o", "json")
+        said = json.loads(status.stdout)["services"]
+        assert ["--target-namespace" in str(each) for each in said] == [False, True, False], said
         asked = hub_cluster.requests(mark, SYSTEM_ACCOUNT)
     kinds = [request for request in asked if request.resource in ("services", "endpointslices")]
     assert {request.namespace for request in kinds} == {"edge", "shop"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -12,8 +13,9 @@ import yaml
 from click import Context
 
 from hub.cli import cli
+from hub.cli.options import VARIABLE
 from tests.support.api import Object
-from tests.support.helm import CHART, FULLNAME, NAMESPACE, Helm, HelmFailed, find
+from tests.support.helm import CHART, FULLNAME, NAMESPACE, OWNER, Helm, HelmFailed, find
 
 EU: Object = {"name": "eu", "allowedCIDRs": ["10.7.0.0/16"], "provider": {"name": "node-addresses"}}
 WEB: Object = {"name": "web", "namespace": "edge", "sources": [{"cluster": "eu"}]}
@@ -89,20 +91,45 @@ def notes(helm: Helm, folder: Path, values: Object) -> str:
 
 
 @pytest.mark.parametrize("wheels", [{}, {"volume": {"emptyDir": {}}, "install": ["acme"]}])
-def test_command_in_the_notes_is_the_hub_of_the_pod(helm: Helm, tmp_path: Path, wheels: Object) -> None:
-    """The command in the notes has the Pod's installed providers and its ``hub run`` permissions."""
-    given = {"providers": {"wheels": wheels}, "hub": {"allowExec": ["aws"], "allowApiHosts": ["api.example.com"]}}
-    values = registry() | given
+def test_commands_in_the_notes_are_the_hub_of_the_pod(helm: Helm, tmp_path: Path, wheels: Object) -> None:
+    """The notes run `hub plan` with the installed providers, and without options, since the environment has them."""
+    values = registry() | {"providers": {"wheels": wheels}}
     [container] = find(helm.template(values), "Deployment")["spec"]["template"]["spec"]["containers"]
-    [line] = [note for note in notes(helm, tmp_path, values).splitlines() if " exec deployment/" in note]
-    words = shlex.split(line)
-    command = words[words.index("--") + 1 :]
-    plan = command.index("plan")
-    assert command[:plan] == container.get("command", ["hub"])
-    assert command[plan + 3 :] == ["--allow-exec", "aws", "--allow-api-host", "api.example.com"]
-    known = cli.get_command(Context(cli), "plan")
-    assert known is not None
-    known.make_context("plan", command[plan + 1 :], resilient_parsing=True)
+    lines = [line for line in notes(helm, tmp_path, values).splitlines() if " exec deployment/" in line]
+    commands = [words[words.index("--") + 1 :] for words in map(shlex.split, lines)]
+    assert commands == [["hub", "status"], [*container.get("command", ["hub"]), "plan"]]
+
+
+@pytest.mark.parametrize("scope", ["cluster", "namespaced"])
+def test_environment_gives_options_their_values(helm: Helm, scope: str) -> None:
+    """Every ENDPOINTSLICE_HUB_ variable of the container gives the default of an option, with its values."""
+    values = registry() | {
+        "hub": {"allowExec": ["/bin/aws", "gke"], "allowApiHosts": ["api.example.com"]},
+        "rbac": {"scope": scope, "namespaces": ["edge", "shop"]},
+        "secrets": {"namespace": "hub-clusters"},
+    }
+    [container] = find(helm.template(values), "Deployment")["spec"]["template"]["spec"]["containers"]
+    given = {each["name"]: each["value"] for each in container["env"] if each["name"].startswith(VARIABLE)}
+    options: dict[str, object] = {}
+    for name in ("run", "status", "plan"):
+        command = cli.get_command(Context(cli), name)
+        assert command is not None
+        with pytest.MonkeyPatch.context() as patch:
+            for variable, value in given.items():
+                patch.setenv(variable, value)
+            options |= {
+                str(option.envvar): context.params[str(option.name)]
+                for context in [command.make_context(name, [], resilient_parsing=True)]
+                for option in command.params
+                if option.envvar is not None
+            }
+    assert given.keys() <= options.keys()
+    assert options[f"{VARIABLE}ALLOW_EXEC"] == ("/bin/aws", "gke")
+    assert options[f"{VARIABLE}ALLOW_API_HOST"] == ("api.example.com",)
+    assert options[f"{VARIABLE}TARGET_NAMESPACE"] == (("edge", "shop") if scope == "namespaced" else ())
+    assert options[f"{VARIABLE}SECRETS_NAMESPACE"] == "hub-clusters"
+    assert options[f"{VARIABLE}OWNER"] == OWNER
+    assert options[f"{VARIABLE}SERVER"] == "http://127.0.0.1:8080"
 
 
 @pytest.mark.parametrize("given", [{"fullnameOverride": "f" * 63}, {"nameOverride": "n" * 63}])
@@ -198,9 +225,7 @@ def test_owner_of_long_names_ends_the_name_of_a_lease(helm: Helm) -> None:
         ("n" * 63, "r-1"),
     ):
         text = helm.run("template", release, str(CHART), "-n", namespace)
-        [owner] = {
-            line.strip().partition("=")[2] for line in text.splitlines() if line.strip().startswith("- --owner=")
-        }
+        [owner] = set(re.findall(r"ENDPOINTSLICE_HUB_OWNER, value: \"(\S+)\"}", text))
         assert option.type.convert(owner, option, None) == owner
     with pytest.raises(HelmFailed, match="at '/owner'"):
         helm.template({"owner": "Edge_1"})

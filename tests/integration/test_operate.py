@@ -223,12 +223,12 @@ def test_status_and_why_report_unknown_clusters(world: World) -> None:
     hub(world, "run", "--once", "--registry", str(world.path))
     world.write(clusters=[world.cluster("eu", kubeconfig={"path": "nosuch"})])
 
-    status = look(world, "status", code=2)
-    why = look(world, "why", "10.1.0.3", code=2)["steps"]
+    status = look(world, "status", code=4)
+    why = look(world, "why", "10.1.0.3", code=4)["steps"]
 
     [cluster], [service] = status["clusters"], status["services"]
     assert (cluster["name"], cluster["state"], cluster["nodes"]) == ("eu", "Degraded", None)
     assert "nosuch" in cluster["error"]
     assert (service["ready"], service["total"], bool(service["sources"][0]["unknown"])) == (10, 10, True)
     assert [step["outcome"] for step in why if step["stage"] == "service"] == ["kept"]
-    hub(world, "status", "--registry", str(world.path), code=2)
+    hub(world, "status", "--registry", str(world.path), code=4)

@@ -246,7 +246,7 @@ def test_replaced_cluster_is_ignored_until_approved(world: World, monkeypatch: p
         time.sleep(1.0)
         assert world.writes(mark) == []
         eventually(lambda: "WrongCluster" in running.findings())
-        [eu] = look(world, "status", code=2)["clusters"]
+        [eu] = look(world, "status", code=4)["clusters"]
         assert eu["state"] == "WrongCluster"
         assert "hub approve cluster/eu" in hub(world, "check", str(world.path), "--online", code=1).stdout
         approve(world, "hub approve cluster/eu" + eu["error"].partition("hub approve cluster/eu")[2])

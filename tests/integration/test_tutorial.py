@@ -70,7 +70,7 @@ def test_the_tutorial_works(reader: Reader, hub_cluster: ApiServer, remote_clust
     stop, status = reader.commands()
     assert stop == "docker stop us-control-plane"
     world.remotes["us"].kill()
-    reader.hub(status, code=2)
+    reader.hub(status, code=4)
     assert world.published() == sorted(everything)
     world.remotes["us"].ensure_running()
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from hub.cli.exits import Exit
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import ROOT, HubProcess, World
@@ -38,6 +39,7 @@ SERVICES = "/api/v1/namespaces/edge/services"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices"
 RECORDER = """
 import json, os
+from hub.cli.exits import Exit
 from hub.plugin import hookimpl
 
 def note(*words):
@@ -203,7 +205,7 @@ def test_a_table_of_several_clusters_and_one_that_may_not_be_read(world: World, 
         for cluster, service, address in (("eu", "other", "10.1.0.1"), ("local", "testsvc", "10.0.0.1"))
         for port in ("80", "8843")
     ]
-    assert refused.returncode == 2
+    assert refused.returncode == Exit.UNKNOWN
     assert "cluster eu: 403: the account lacks the rule «services: get, list, watch" in refused.stderr
     assert {item["spec"]["cluster"] for item in json.loads(refused.stdout)["items"]} == {"local"}
 

@@ -158,6 +158,9 @@ class Pod:
     """``hub run`` with the Deployment's arguments, a token of its account and its projected volume.
 
     Differences to a Pod: the mount folder, the ports, and a kubeconfig instead of the mounted token.
+
+    Attributes:
+        environment: the container's variables with values, and those of the tests' process.
     """
 
     def __init__(self, server: ApiServer, manifests: Sequence[Object], folder: Path, name: str, *more: str) -> None:
@@ -167,12 +170,16 @@ class Pod:
         self._server = server
         self._deployment = find(manifests, "Deployment")
         self._account = self._deployment["spec"]["template"]["spec"]["serviceAccountName"]
-        self._name = name
         token = server.service_account_token(NAMESPACE, self._account)
         kubeconfig = server.kubeconfig(self.folder / "kubeconfig", token=token)
         self.ports: dict[str, int] = {}
         self._argv = [sys.executable, "-m", "hub", *map(self._argument, arguments(manifests))]
         self._argv += ["--kubeconfig", str(kubeconfig), *more]
+        self.environment = {**os.environ, "PYTHONPATH": str(ROOT), "POD_NAME": name, "POD_NAMESPACE": NAMESPACE}
+        [container] = self._deployment["spec"]["template"]["spec"]["containers"]
+        for variable in container["env"]:
+            if "value" in variable:
+                self.environment[variable["name"]] = self._placed(variable["value"])
         self._child: subprocess.Popen[bytes] | None = None
         self.project()
 
@@ -181,7 +188,19 @@ class Pod:
         if flag in ("--health-probe-bind-address", "--metrics-bind-address", "--listen"):
             self.ports[flag] = free_port()
             return f"{flag}=127.0.0.1:{self.ports[flag]}"
-        return f"{flag}={self.folder}{value.removeprefix(MOUNTED)}" if value.startswith(MOUNTED) else text
+        return f"{flag}={self._placed(value)}" if value else text
+
+    def _placed(self, value: str) -> str:
+        """A setting with the test's folder and ports in place of the Pod's."""
+        if value.startswith("http://127.0.0.1:"):
+            return f"http://127.0.0.1:{self.ports['--listen']}"
+        return f"{self.folder}{value.removeprefix(MOUNTED)}" if value.startswith(MOUNTED) else value
+
+    def exec(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``hub`` with arguments in the Pod, as ``kubectl exec`` does."""
+        environment = {**self.environment, "KUBECONFIG": str(self.folder / "kubeconfig")}
+        command = [sys.executable, "-m", "hub", *arguments]
+        return subprocess.run(command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=60)
 
     def project(self) -> None:
         """Write the items of the volume ``registry`` as files, as the kubelet does."""
@@ -204,7 +223,7 @@ class Pod:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "POD_NAME": self._name, "POD_NAMESPACE": NAMESPACE},
+                env=self.environment,
             )
         return self
 

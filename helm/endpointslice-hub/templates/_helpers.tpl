@@ -90,20 +90,31 @@ seccompProfile: {type: RuntimeDefault}
 import sys; sys.path.append("/providers/site-packages"); from hub.cli import main; main()
 {{- end }}
 
-{{/* Arguments of `hub run`, as a YAML list. */}}
-{{- define "hub.args" -}}
-- run
-- --registry=/etc/endpointslice-hub/clusters.yaml
-- --owner={{ include "hub.owner" . }}
-- --lease-namespace={{ .Release.Namespace }}
+{{/* Defaults of options of all commands, so that `kubectl exec POD -- hub status` needs none. As a YAML list. */}}
+{{- define "hub.environment" -}}
+- {name: ENDPOINTSLICE_HUB_REGISTRY, value: /etc/endpointslice-hub/clusters.yaml}
+- {name: ENDPOINTSLICE_HUB_OWNER, value: {{ include "hub.owner" . | quote }}}
+- {name: ENDPOINTSLICE_HUB_LEASE_NAMESPACE, value: {{ .Release.Namespace | quote }}}
 {{- if eq .Values.rbac.scope "namespaced" }}
-{{- range .Values.rbac.namespaces | uniq | sortAlpha }}
-- --target-namespace={{ . }}
-{{- end }}
+- {name: ENDPOINTSLICE_HUB_TARGET_NAMESPACE, value: {{ .Values.rbac.namespaces | uniq | sortAlpha | join " " | quote }}}
 {{- end }}
 {{- with .Values.secrets.namespace }}
-- --secrets-namespace={{ . }}
+- {name: ENDPOINTSLICE_HUB_SECRETS_NAMESPACE, value: {{ . | quote }}}
 {{- end }}
+{{- with .Values.hub.allowExec }}
+- {name: ENDPOINTSLICE_HUB_ALLOW_EXEC, value: {{ join " " . | quote }}}
+{{- end }}
+{{- with .Values.hub.allowApiHosts }}
+- {name: ENDPOINTSLICE_HUB_ALLOW_API_HOST, value: {{ join " " . | quote }}}
+{{- end }}
+{{- if and .Values.page.enabled (not .Values.page.expose) }}
+- {name: ENDPOINTSLICE_HUB_SERVER, value: "http://127.0.0.1:{{ .Values.ports.page }}"}
+{{- end }}
+{{- end }}
+
+{{/* Arguments of `hub run` that other commands do not share, as a YAML list. */}}
+{{- define "hub.args" -}}
+- run
 - --leader-elect-lease-duration={{ .Values.leaderElection.leaseDuration }}
 - --leader-elect-renew-deadline={{ .Values.leaderElection.renewDeadline }}
 - --leader-elect-retry-period={{ .Values.leaderElection.retryPeriod }}
@@ -135,12 +146,6 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 {{- end }}
 - --events={{ .Values.hub.events }}
 - --log-format={{ .Values.hub.logFormat }}
-{{- range .Values.hub.allowExec }}
-- --allow-exec={{ . }}
-{{- end }}
-{{- range .Values.hub.allowApiHosts }}
-- --allow-api-host={{ . }}
-{{- end }}
 {{- range .Values.hub.takeOver }}
 - --take-over={{ . }}
 {{- end }}

@@ -11,6 +11,7 @@ import pytest
 
 from hub.app.hub import Options
 from hub.cli.changes import print_plan, service_change
+from hub.cli.exits import Exit
 from hub.cli.observe import plan_from_clusters
 from hub.cli.print_status import show, status_from_clusters, status_from_server, text
 from hub.cli.print_why import why_from_clusters
@@ -108,12 +109,12 @@ def test_status_shows_each_finding_once() -> None:
 
 
 def test_status_has_a_stable_shape(capsys: pytest.CaptureFixture[str]) -> None:
-    """The JSON status has these keys; an unknown source makes the exit code 2, a frozen cluster does not."""
+    """The JSON status has these keys; an unknown source makes the exit code 4, a frozen cluster does not."""
     sources = (Source("eu", 9, 10, "timeout"),)
     service = Service("edge/payments", "paused", paused=True, ready=9, total=10, sources=sources)
     replica = Replica("1.0", "me", "a", "standby", "b")
 
-    assert show(Status(replica, clusters=(Cluster("us", "frozen"),), services=(service,)), "json") == 2
+    assert show(Status(replica, clusters=(Cluster("us", "frozen"),), services=(service,)), "json") == Exit.UNKNOWN
     assert json.loads(capsys.readouterr().out) == {
         "apiVersion": "endpointslice-hub/v1",
         "kind": "Status",
@@ -211,19 +212,19 @@ async def test_unknown_clusters_of_other_services_are_ignored(tmp_path: Path) ->
 
         assert await plan_from_clusters(options, ["edge/payments"], "table") == 0
         assert await why_from_clusters(options, "edge/payments", "table") == 0
-        assert [await plan_from_clusters(options, [name], "table") for name in ("edge/other", "edge/broken")] == [2, 2]
+        assert [await plan_from_clusters(options, [name], "table") for name in ("edge/other", "edge/broken")] == [4, 4]
         for name in ("edge/other", "edge/broken", "n1"):
-            assert await why_from_clusters(options, name, "table") == 2
+            assert await why_from_clusters(options, name, "table") == Exit.UNKNOWN
 
 
 async def test_status_is_incomplete_with_a_broken_entry(tmp_path: Path) -> None:
-    """With a broken entry, the exit code is 2 with --registry and with --server."""
+    """With a broken entry, the exit code is 4 with --registry and with --server."""
     async with watching(tmp_path) as watched:
         data = json.loads((tmp_path / "clusters.yaml").read_text())
         data["services"] += [{"name": "broken", "namespace": "edge", "sources": [{"cluster": "nosuch"}]}]
         (tmp_path / "more.yaml").write_text(json.dumps(data))
         options = Options(str(tmp_path / "more.yaml"), str(tmp_path / "hub"), dry_run=True, leader_elect=False)
 
-        assert await status_from_clusters(options, "table") == 2
+        assert await status_from_clusters(options, "table") == Exit.UNKNOWN
         watched.hub.problems = load(tmp_path / "more.yaml").problems
-        assert await status_from_server(Server(watched.url), "table") == 2
+        assert await status_from_server(Server(watched.url), "table") == Exit.UNKNOWN

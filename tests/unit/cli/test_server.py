@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 from hub_testkit.simulator.identity import AUTHORITY
 
+from hub.cli.exits import Exit
+from hub.cli.options import VARIABLE
 from hub.cli.print_nodes import nodes_from_server, show
 from hub.cli.print_status import status_from_server, text
 from hub.cli.print_why import why_from_server
-from hub.cli.server import Server, fetch, server_or_registry, server_url
+from hub.cli.server import Server, fetch, registry_or_server, server_or_registry, server_url
 from hub.errors import HubError, UsageError
 from hub.report.server import Listen
 from hub.report.values import Cluster, ClusterDetail, Noted, Service, ServiceDetail, SourceDetail, Status
@@ -58,8 +62,8 @@ def test_cluster_followed_by_other_replicas_is_not_unknown(capsys: pytest.Captur
     assert show([ClusterDetail(Cluster("us"), sources)], "table", shared=True) == 0
     said = click.unstyle(capsys.readouterr().out)
     assert said == "us through node-addresses for edge/orders: followed by other replicas\n"
-    assert show([ClusterDetail(Cluster("us", state="Unreachable"), sources)], "table", shared=True) == 2
-    assert show([ClusterDetail(Cluster("us"), sources)], "table") == 2
+    assert show([ClusterDetail(Cluster("us", state="Unreachable"), sources)], "table", shared=True) == Exit.UNKNOWN
+    assert show([ClusterDetail(Cluster("us"), sources)], "table") == Exit.UNKNOWN
     assert click.unstyle(capsys.readouterr().out).count(": unknown: nothing is known of it yet\n") == 2
 
 
@@ -138,6 +142,33 @@ def test_a_server_and_a_registry_exclude_each_other() -> None:
         server_or_registry(dict(given), "clusters.yaml")
     with pytest.raises(click.UsageError, match="Missing option"):
         server_or_registry({**given, "server": None}, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "asked"),
+    [
+        ([], {"REGISTRY": "a.yaml"}, "a.yaml"),
+        ([], {"SERVER": "http://h"}, Server("http://h")),
+        ([], {"REGISTRY": "a.yaml", "SERVER": "http://h"}, Server("http://h")),
+        (["--registry", "b.yaml"], {"REGISTRY": "a.yaml", "SERVER": "http://h"}, "b.yaml"),
+        (["--server", "http://i"], {"REGISTRY": "a.yaml", "SERVER": "http://h"}, Server("http://i")),
+    ],
+)
+def test_options_win_over_the_environment(
+    arguments: list[str], variables: dict[str, str], asked: Server | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An option wins over both variables; of the variables, the running hub wins over the registry."""
+    for name, value in variables.items():
+        monkeypatch.setenv(f"{VARIABLE}{name}", value)
+    found: list[Server | str] = []
+
+    @click.command()
+    @registry_or_server
+    def command(registry: str | None, **given: Any) -> None:
+        found.append(server_or_registry(given, registry))
+
+    result = CliRunner().invoke(command, arguments)
+    assert (result.output, found) == ("", [asked])
 
 
 async def test_invalid_files_are_refused_with_their_flag(tmp_path: Path) -> None:
