@@ -1,5 +1,5 @@
-# The hub with all providers of this repository. tools/image.py makes the content in one step. CI runs this step too (make
-# image-steps), because CI cannot always build images.
+# The hub with all providers of this repository. tools/image.py makes the content in one step; `make image`, which needs no
+# container engine, runs the same step on another base.
 #
 # The digest below is a placeholder that no registry has: a build without --build-arg fails. docs/release.md says how to
 # find the current one; the Python must be the one the tests run on.
