@@ -1,22 +1,23 @@
-"""Manages objects for operator commands, using the official ``kubernetes`` client with the hub's own credentials.
+"""Manages objects for operator commands, using the official ``kubernetes`` client with the hub's own transport.
 
 The hub process itself does not use this module. It is the only one that imports ``kubernetes``, and only inside
 :func:`administer`, since the import takes a second and 80 MB. Kubeconfigs are read by :mod:`hub.kube.kubeconfig`, and
-tokens, certificates and exec plugins come from :mod:`hub.kube.credentials`, since the package's own loader continues
-anonymously if a plugin fails. Proxies from the environment are ignored, redirects are refused, every call has a
-timeout, and every error is a :class:`~hub.errors.HubError`.
+requests are made by :mod:`hub.kube.client` with its credentials, proxies and limits, since the package's own loader
+continues anonymously if a plugin fails. Every call has a timeout, and every error is a :class:`~hub.errors.HubError`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from hub.errors import BadAnswer, HubError, NotFound
-from hub.kube.client import api_error, connection_error
+import msgspec
+
+from hub.errors import ApiError, BadAnswer, NotFound
+from hub.kube.client import JSON, Client
 from hub.kube.credentials import Credentials
+from hub.kube.resolver import LookupPool
 
 TIMEOUT: Final = 15.0
 """The timeout of one call, in seconds."""
@@ -102,22 +103,15 @@ class Admin:
         return await self._answer(f"{verb} {kind} {place}", lambda: call(*arguments, **named, _request_timeout=TIMEOUT))
 
     async def _answer(self, what: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Await a call; every error of the package and of aiohttp becomes a HubError."""
-        from aiohttp import ClientError
-        from kubernetes.aio.client.exceptions import ApiException
+        """Await a call; every error is a HubError that names the call."""
         from pydantic import ValidationError
 
         try:
-            async with asyncio.timeout(TIMEOUT):
-                return await call()
-        except ApiException as error:
-            body: Any = error.body  # annotated as str, but bytes if the answer is not UTF-8
-            body = body if isinstance(body, bytes) else str(body or "").encode()
-            raise api_error(error.status or 0, body, what, phrase=str(error.reason or "")[:64]) from None
-        except ValidationError:
+            return await call()
+        except ApiError as error:
+            raise type(error)(error.status, error.reason, error.message, what=what, causes=error.causes) from None
+        except (ValidationError, ValueError):
             raise BadAnswer(200, "", "an object that does not decode", what=what) from None
-        except (ClientError, OSError) as error:  # TimeoutError is an OSError
-            raise connection_error(_cause(error), self.server) from error
 
     def _group(self, name: str) -> Any:
         from kubernetes.aio import client
@@ -135,6 +129,34 @@ class Admin:
         return plain
 
 
+class _Answer:
+    """A successful answer, with the interface that the package needs."""
+
+    status = 200
+    headers: Final = {"content-type": JSON}
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    async def read(self) -> bytes:
+        return self.data
+
+
+class _Transport:
+    """Takes the place of the package's ``RESTClientObject``."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def request(self, method: str, url: str, *, body: object = None, **_: object) -> _Answer:
+        data = msgspec.json.encode(body) if body is not None else None
+        path = url.removeprefix(self._client.server)
+        return _Answer(await self._client.request(method, path, body=data, timeout=TIMEOUT))
+
+    async def close(self) -> None:
+        """The client is closed by its owner."""
+
+
 @asynccontextmanager
 async def administer(credentials: Credentials) -> AsyncIterator[Admin]:
     """Open a client with these credentials; it is closed with the context.
@@ -142,36 +164,19 @@ async def administer(credentials: Credentials) -> AsyncIterator[Admin]:
     Raises:
         CredentialError: there is no usable credential.
     """
-    headers = await credentials.headers()
-    import aiohttp
+    await credentials.headers()
     from kubernetes.aio import client
 
-    guard = aiohttp.TraceConfig()
-    guard.on_request_redirect.append(_refuse_redirect)
-    configuration = client.Configuration(host=credentials.server)
-    configuration.proxy = None
-    configuration.tls_server_name = credentials.server_hostname
-    configuration.client_session_kwargs = {"trust_env": False, "trace_configs": [guard]}
-    async with client.ApiClient(configuration) as api_client:
-        api_client.rest_client.ssl_context = credentials.ssl_context()
-        for name, value in headers.items():
-            api_client.set_default_header(name, value)
-        yield Admin(api_client, credentials.server)
-
-
-async def _refuse_redirect(*_: object) -> None:
-    raise HubError("the API server answered with a redirect, which API servers never send: check the proxy before it")
+    pool = LookupPool()
+    try:
+        async with Client(credentials, pool) as transport:
+            api_client: Any = client.ApiClient(client.Configuration(host=credentials.server))
+            api_client.rest_client = _Transport(transport)
+            yield Admin(api_client, credentials.server)
+    finally:
+        pool.close()
 
 
 def _names(manifest: Manifest) -> tuple[str, str]:
     meta = manifest["metadata"]
     return meta["name"], meta.get("namespace", "")
-
-
-def _cause(error: Exception) -> Exception:
-    """The system error that an error of aiohttp wraps; otherwise the error itself."""
-    for name in ("certificate_error", "os_error"):
-        cause = getattr(error, name, None)
-        if isinstance(cause, Exception):
-            return cause
-    return error
