@@ -158,7 +158,12 @@ class BadAnswer(ApiError):
 
 
 class ClusterUnreachable(HubError):
-    """No answer from an API server. ``kind`` is one of ``dns``, ``refused``, ``reset``, ``timeout``, ``network``."""
+    """No answer from an API server.
+
+    Attributes:
+        kind: ``dns``, ``refused``, ``reset``, ``timeout`` or ``network``; ``proxy`` = the proxy failed, and nothing is
+            known about the server.
+    """
 
     def __init__(self, message: str, kind: str = "network") -> None:
         super().__init__(message)

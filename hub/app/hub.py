@@ -184,6 +184,7 @@ class Hub:
                 allow_exec=options.allow_exec,
                 allow_api_hosts=options.allow_api_hosts,
                 credentials_dir=credentials_dir,
+                proxies=options.proxies,
             ),
             read_secret=self._read_secret_text,
             secret_version=self.secrets.version,
@@ -198,6 +199,7 @@ class Hub:
             self.secrets.namespace,
             self.secrets.version,
             options.kubeconfig_folders(),
+            options.proxies,
         )
         approving = flags(owner, namespace)
         self.identities = Identities(lambda: self.registry, self.local.all_slices, self.approvals.valid, approving)

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from hub.election.elector import Timing
+from hub.kube.proxy import Proxies
 from hub.model import TargetKey
 from hub.observe.local.approvals import DEFAULT_OWNER
 
@@ -38,6 +39,7 @@ class Options(msgspec.Struct, frozen=True):
         owner: owner of that registry, if the rejected file does not name one.
         target_namespaces: the only namespaces whose Services and slices are read and written; empty = all.
         shards: number of Leases that the targets are divided over.
+        proxies: proxies of the environment for remote clusters and providers; None = the environment is not used.
     """
 
     registry: str
@@ -60,6 +62,7 @@ class Options(msgspec.Struct, frozen=True):
     owner: str = DEFAULT_OWNER
     target_namespaces: tuple[str, ...] = ()
     shards: int = 1
+    proxies: Proxies | None = None
 
     def kubeconfig_folders(self) -> tuple[Path, ...]:
         """Folders in which kubeconfigs that are given by path must be, and the files that they name."""

@@ -5,6 +5,7 @@ Nothing heavy is imported here: a value's own module is imported when a value is
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -256,6 +257,12 @@ def hub_access(function: F) -> F:
             multiple=True,
             help="A host that providers may contact in addition to their default. May be repeated.",
         ),
+        click.option(
+            "--proxy-from-environment",
+            is_flag=True,
+            help="Contact remote clusters and providers through $HTTPS_PROXY, except hosts in $NO_PROXY. The proxy-url "
+            "of a kubeconfig needs no flag.",
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -273,10 +280,16 @@ class Given:
     allow_exec: tuple[str, ...] = field(default=())
     allow_api_host: tuple[str, ...] = field(default=())
     target_namespace: tuple[str, ...] = field(default=())
+    proxy_from_environment: bool = False
 
     def options(self, registry: str, **more: Any) -> Options:
-        """Build the hub's options; ``more`` sets further fields."""
+        """Build the hub's options; ``more`` sets further fields.
+
+        Raises:
+            UsageError: the environment has no usable HTTPS_PROXY, and must have one.
+        """
         from hub.app.hub import Options
+        from hub.kube.proxy import proxies_of
 
         namespace = self.lease_namespace or own_namespace()
         return Options(
@@ -288,6 +301,7 @@ class Given:
             allow_exec=frozenset(self.allow_exec),
             allow_api_hosts=frozenset(self.allow_api_host),
             target_namespaces=tuple(sorted(set(self.target_namespace))),
+            proxies=proxies_of(os.environ) if self.proxy_from_environment else None,
             **more,
         )
 

@@ -148,6 +148,7 @@ async def _following(options: Options, registry: Registry | None) -> AsyncGenera
             read_secret,
             namespace,
             folders=options.kubeconfig_folders(),
+            proxies=options.proxies,
         )
         clients: dict[str, Client] = {}
 

@@ -9,7 +9,6 @@ compression costs the API server CPU, and decompression bombs are impossible.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -22,15 +21,16 @@ import msgspec
 
 from hub import __version__, errors
 from hub.kube import protobuf
-from hub.kube.dial import connect
-from hub.kube.hosts import address_refusal
 from hub.kube.http1 import ERROR_LIMIT, Connection, Head, ProtocolError
-from hub.kube.resolver import Address, ClusterResolver, LookupPool
+from hub.kube.proxy import Proxy
+from hub.kube.resolver import LookupPool
+from hub.kube.route import Route
+from hub.kube.tunnel import TunnelError
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 CONNECT_TIMEOUT = 10.0
-"""Seconds for the name look-up, TCP and TLS of a new connection."""
+"""Seconds for the name look-up, TCP, proxy and TLS of a new connection."""
 REQUEST_TIMEOUT = 30.0
 """Seconds for a whole request, unless the caller gives another timeout."""
 SILENCE_TIMEOUT = 80.0
@@ -61,6 +61,11 @@ class Access(Protocol):
         ...
 
     @property
+    def proxy(self) -> Proxy | None:
+        """The proxy that leads to the server; None = it is contacted directly."""
+        ...
+
+    @property
     def generation(self) -> int:
         """A number that grows when the TLS context changes, so that connections must be replaced."""
         ...
@@ -71,6 +76,10 @@ class Access(Protocol):
 
     def ssl_context(self) -> ssl.SSLContext:
         """The TLS context; available after ``headers`` has succeeded once."""
+        ...
+
+    def proxy_context(self) -> ssl.SSLContext | None:
+        """The TLS context for an https proxy; available after ``headers`` has succeeded once."""
         ...
 
     async def reload(self, used: Mapping[str, str] | None = None) -> bool:
@@ -154,6 +163,8 @@ def connection_error(error: Exception, server: str) -> errors.HubError:
     """The error for a failure below HTTP."""
     if isinstance(error, ProtocolError):
         return errors.BadAnswer(0, "", f"not an acceptable answer: {error}", what=server)
+    if isinstance(error, TunnelError):
+        return errors.ClusterUnreachable(f"{server}: {error}", error.kind)
     if isinstance(error, TimeoutError):
         return errors.ClusterUnreachable(f"{server}: no answer in time", "timeout")
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -235,9 +246,9 @@ class Client:
         self._host = parts.hostname or ""
         self._port = parts.port or 443
         self._prefix = parts.path
-        self._resolver = ClusterResolver(pool)
-        self._answered: Address | None = None
-        """The address that the last new connection was made to."""
+        self._shown = f"{self.server} through {access.proxy}" if access.proxy is not None else self.server
+        """The server, and its proxy if it has one, for errors."""
+        self._route = Route(self.server, self._host, self._port, access.proxy, pool)
         self._idle: list[Connection] = []
         self._tidying: asyncio.TimerHandle | None = None
         self._open: dict[Connection, int] = {}
@@ -265,7 +276,7 @@ class Client:
             connection.abort()
         self._open.clear()
         self._idle.clear()
-        await self._resolver.close()
+        await self._route.close()
 
     async def request(
         self,
@@ -306,7 +317,7 @@ class Client:
                         continue
                     break
         except (ProtocolError, OSError) as error:  # TimeoutError is an OSError
-            raise connection_error(error, self.server) from error
+            raise connection_error(error, self._shown) from error
         if 200 <= head.status < 300:
             return answer
         raise api_error(head.status, answer, f"{method} {path}", phrase=head.reason[:64], retry_after=head.retry_after)
@@ -322,7 +333,7 @@ class Client:
                 await self.access.headers()
                 self._keep(await self._connection())
         except (ProtocolError, OSError) as error:
-            raise connection_error(error, self.server) from error
+            raise connection_error(error, self._shown) from error
 
     @asynccontextmanager
     async def watch(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Stream]:
@@ -334,8 +345,8 @@ class Client:
         try:
             connection = await self._open_watch(path, params)
         except (ProtocolError, OSError) as error:
-            raise connection_error(error, self.server) from error
-        stream = Stream(connection, self.server)
+            raise connection_error(error, self._shown) from error
+        stream = Stream(connection, self._shown)
         try:
             yield stream
         finally:
@@ -457,19 +468,15 @@ class Client:
         if self._generation != generation:  # kept connections use a replaced certificate or CA
             self._drop_idle()
             self._generation = generation
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = asyncio.get_running_loop().time()
         while self._idle and not fresh:
             connection = self._idle.pop()
             if connection.usable and now - connection.idle_since < KEEP_IDLE:
                 return connection
             self._discard(connection)
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            # The address that answered last comes first. A call with a timeout of 3 s would never reach it behind an
-            # address that does not answer.
-            addresses = sorted(await self._addresses(), key=lambda address: address != self._answered)
-        within, name = now + CONNECT_TIMEOUT - loop.time(), self.access.server_hostname or self._host
-        connection, self._answered = await connect(addresses, self.access.ssl_context(), name, within)
+        name = self.access.server_hostname or self._host
+        contexts = self.access.ssl_context(), self.access.proxy_context()
+        connection = await self._route.open(contexts[0], name, contexts[1], CONNECT_TIMEOUT)
         try:
             self._check_open()  # the client may have been closed meanwhile
         except ConnectionAbortedError:
@@ -481,14 +488,3 @@ class Client:
     def _check_open(self) -> None:
         if self._closed:
             raise ConnectionAbortedError("the client is closed")
-
-    async def _addresses(self) -> list[Address]:
-        with suppress(ValueError):
-            version = ipaddress.ip_address(self._host).version
-            return [(socket.AF_INET6 if version == 6 else socket.AF_INET, self._host, self._port)]
-        found = await self._resolver.resolve(self._host, self._port)
-        for _, address, _ in found:
-            refusal = address_refusal(address)
-            if refusal is not None:
-                raise errors.KubeconfigError(f"{self.server}: the name leads to {address}, {refusal}")
-        return found

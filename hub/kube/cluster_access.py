@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from hub.kube.proxy import Proxy
 from hub.kube.secret import Secret
 
 EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -69,6 +70,7 @@ class ClusterAccess:
         ca_data: PEM certificates to trust; with neither this nor ``ca_file``, the system's store is used.
         ca_file: a PEM file to use instead of ``ca_data``, read again when it changes.
         tls_server_name: the name to verify instead of the host.
+        proxy: the proxy that leads to the server; None = the server is contacted directly.
         namespace: the namespace of the context, or of the Pod when in-cluster.
         folders: the folders that the files named here must be in whenever they are read; () = no restriction, for the
             hub's own access.
@@ -80,6 +82,7 @@ class ClusterAccess:
     ca_data: bytes | None = field(default=None, repr=False)
     ca_file: Path | None = None
     tls_server_name: str | None = None
+    proxy: Proxy | None = None
     namespace: str | None = None
     folders: tuple[Path, ...] = ()
 

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from hub.errors import CredentialError
 from hub.kube import tls
 from hub.kube.cluster_access import ClientCertificate, ClusterAccess, Exec, Token, TokenFile, usable_token
+from hub.kube.proxy import Proxy
 from hub.kube.secret import Secret
 from hub.kube.tokens import Life, token_life
 from hub.runtime.backoff import Backoff
@@ -110,6 +111,7 @@ class Credentials:
         self._material: _Material | None = None
         self._headers: Mapping[str, str] = {}
         self._context: ssl.SSLContext | None = None
+        self._proxy_context = self._context
         self._generation = 0
         self._check_at = float("-inf")
         self._ends_at = float("inf")
@@ -127,6 +129,11 @@ class Credentials:
     def server_hostname(self) -> str | None:
         """The name to verify instead of the server's host, or None."""
         return self.access.tls_server_name
+
+    @property
+    def proxy(self) -> Proxy | None:
+        """The proxy that leads to the server; None = it is contacted directly."""
+        return self.access.proxy
 
     @property
     def generation(self) -> int:
@@ -179,6 +186,13 @@ class Credentials:
         if self._context is None:
             raise CredentialError(self._problem or f"{self.access.origin}: no credential has been read yet")
         return self._context
+
+    def proxy_context(self) -> ssl.SSLContext | None:
+        """The TLS context for an https proxy: it trusts the same authorities, and has no client certificate.
+
+        None until :meth:`headers` has succeeded once.
+        """
+        return self._proxy_context
 
     async def reload(self, used: Mapping[str, str] | None = None) -> bool:
         """Read the source again after a 401. True = a retry may succeed, since the credentials have changed.
@@ -234,6 +248,9 @@ class Credentials:
                 self._context = tls.client_context(
                     material.ca, material.certificate, material.key, what=self.access.origin
                 )
+                self._proxy_context = self._context
+                if self.access.proxy is not None and material.certificate is not None:
+                    self._proxy_context = tls.client_context(material.ca, what=self.access.origin)
                 self._generation += 1
         except CredentialError as error:
             if str(error) != self._problem:
@@ -395,6 +412,7 @@ class _Plugin:
             raise CredentialError(f"{self._what}: {error}") from None
         if done.exit_code != 0:
             known = [*plugin.args, *(value for _, value in plugin.env)]
+            known += self._access.proxy.secrets() if self._access.proxy is not None else ()
             said = redact(done.stderr, known) or "nothing on stderr"
             raise CredentialError(f"{self._what}: exit code {done.exit_code}: {said}")
         return self._material_of(done.stdout)
@@ -444,6 +462,8 @@ class _Plugin:
             cluster: dict[str, object] = {"server": self._access.server}
             if self._access.tls_server_name:
                 cluster["tls-server-name"] = self._access.tls_server_name
+            if self._access.proxy is not None:
+                cluster["proxy-url"] = self._access.proxy.url.reveal()
             if ca is not None:
                 cluster["certificate-authority-data"] = base64.b64encode(ca).decode()
             if (config := json.loads(self._plugin.cluster_config)) is not None:

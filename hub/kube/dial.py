@@ -1,5 +1,7 @@
 """Opens a connection to an API server: TCP to the first address that answers, then TLS, then HTTP/1.1.
 
+If there is a proxy, the addresses are the proxy's, and TLS begins once the proxy has opened a tunnel.
+
 The traceback of an error refers to the frames that it passed through. These frames delete their own references to the
 error: otherwise the cycle would keep the error and its connection in memory until the garbage collector runs.
 """
@@ -17,6 +19,7 @@ from typing import Final
 from hub.kube.http1 import Connection
 from hub.kube.resolver import Address
 from hub.kube.tls_stream import TlsStream
+from hub.kube.tunnel import Passage, Tunnel, before_tunnel
 from hub.runtime.rounds import own_round
 
 ADDRESS_TIMEOUT: Final = 3.0
@@ -28,6 +31,8 @@ async def connect(
     context: ssl.SSLContext,
     server_hostname: str,
     within: float,
+    *,
+    passage: Passage | None = None,
 ) -> tuple[Connection, Address]:
     """Connect to the first address that answers; returns the connection and that address.
 
@@ -35,10 +40,11 @@ async def connect(
     time at most, so that every address after it is tried too.
 
     Args:
-        addresses: the addresses of the server.
+        addresses: the addresses of the server, or of its proxy.
         context: the TLS context.
         server_hostname: the name to verify in the server's certificate.
         within: seconds for all addresses together.
+        passage: the way through the proxy; None = the server is contacted directly.
 
     Raises:
         OSError, ssl.SSLError: no address gave a connection. The error is the last TLS error, else the last error of any
@@ -50,11 +56,14 @@ async def connect(
     try:
         for others, address in zip(reversed(range(len(addresses))), addresses, strict=True):
             share = (end - now()) / (others + 1)
+            tunnel = Tunnel(passage) if passage is not None else None
             try:
                 async with asyncio.timeout(min(share, ADDRESS_TIMEOUT) if others else share):
-                    return await _connect(*address, context, server_hostname), address
+                    return await _connect(*address, context, server_hostname, tunnel), address
             except OSError as error:  # TimeoutError is one
-                if isinstance(error, ssl.SSLError) or not isinstance(last, ssl.SSLError):
+                if tunnel is not None and not tunnel.open:
+                    last = before_tunnel(error, tunnel.passage.proxy)
+                elif isinstance(error, ssl.SSLError) or not isinstance(last, ssl.SSLError):
                     last = error
         raise last
     finally:
@@ -62,12 +71,18 @@ async def connect(
 
 
 async def _connect(
-    family: socket.AddressFamily, host: str, port: int, context: ssl.SSLContext, server_hostname: str
+    family: socket.AddressFamily,
+    host: str,
+    port: int,
+    context: ssl.SSLContext,
+    server_hostname: str,
+    tunnel: Tunnel | None,
 ) -> Connection:
     loop = asyncio.get_running_loop()
     await own_round()
     connection = Connection(loop)
     stream = TlsStream(connection, context, server_hostname)
+    lowest = stream if tunnel is None else tunnel.lead_to(stream)
     sock = _socket(family)
     try:
         await loop.sock_connect(sock, (host, port))
@@ -77,26 +92,26 @@ async def _connect(
     # From here on the socket belongs to a transport. If its creation were cancelled half-way, the event loop could keep
     # watching a closed descriptor whose number another socket gets. Therefore the creation always completes, and the
     # transport is closed afterwards.
-    made = asyncio.ensure_future(loop.create_connection(partial(_return_stream, stream), sock=sock))
+    made = asyncio.ensure_future(loop.create_connection(partial(_return_protocol, lowest), sock=sock))
     inode = os.fstat(sock.fileno()).st_ino
     made.add_done_callback(lambda _: _detach_if_closed(sock, inode))
     try:
         await asyncio.shield(made)
         await stream.secured
     except asyncio.CancelledError:
-        made.add_done_callback(partial(_abort, stream))
+        made.add_done_callback(partial(_abort, lowest))
         raise
     finally:
-        del made, stream  # breaks the cycle of an error's traceback -> this frame -> future -> error
+        del made, stream, lowest  # breaks the cycle of an error's traceback -> this frame -> future -> error
     return connection
 
 
-def _return_stream(stream: TlsStream) -> TlsStream:
-    return stream
+def _return_protocol(protocol: TlsStream | Tunnel) -> TlsStream | Tunnel:
+    return protocol
 
 
-def _abort(stream: TlsStream, _: object) -> None:
-    stream.abort()
+def _abort(protocol: TlsStream | Tunnel, _: object) -> None:
+    protocol.abort()
 
 
 def _detach_if_closed(sock: socket.socket, inode: int) -> None:

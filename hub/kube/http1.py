@@ -2,8 +2,8 @@
 
 The hub's hot paths are a PUT and a watch line, and a general HTTP client takes several times as long for both (figures:
 docs/adr/0002). Only the features that kube-apiserver uses are supported: requests with a known body, and answers that
-have a Content-Length, are chunked, or last until the connection ends. There are no proxies, redirects, cookies,
-compression, pipelining or upgrades. All input from the peer has a limit. Anything unexpected ends the connection with
+have a Content-Length, are chunked, or last until the connection ends. There are no redirects, cookies, compression,
+pipelining or upgrades. All input from the peer has a limit. Anything unexpected ends the connection with
 :class:`ProtocolError`.
 """
 

@@ -35,6 +35,7 @@ from hub.kube.cluster_access import (
 from hub.kube.hosts import DNS_NAME, host_problem, is_address, same_host
 from hub.kube.kubeconfig_document import Document, Entry, parse_document, quote, read_kubeconfig
 from hub.kube.kubeconfig_yaml import Map
+from hub.kube.proxy import BadProxy, Proxy, parse_proxy
 from hub.kube.secret import Secret
 from hub.model import join_first
 from hub.runtime.files import ConfinedPath, OutsideFolders
@@ -255,8 +256,6 @@ def access_of(document: Document, policy: KubeconfigPolicy, context: str | None)
         cluster.refuse(
             "insecure-skip-tls-verify", "the hub refuses an unverified server; give its certificate-authority-data"
         )
-    if cluster.present("proxy-url"):
-        cluster.refuse("proxy-url", "proxies are not supported; give a server address that is reachable directly")
     cluster.flag("disable-compression")
     server_name = cluster.text("tls-server-name")
     if server_name is not None and not (DNS_NAME.fullmatch(server_name.lower()) or is_address(server_name)):
@@ -269,6 +268,7 @@ def access_of(document: Document, policy: KubeconfigPolicy, context: str | None)
         ca_data=ca_data,
         ca_file=cluster.path("certificate-authority") if ca_data is None else None,
         tls_server_name=server_name,
+        proxy=_proxy(cluster),
         namespace=namespace,
         folders=() if policy.trusted else policy.folders,
     )
@@ -297,6 +297,17 @@ def _server(cluster: _Fields) -> str:
         cluster.refuse("server", 'is the hub cluster itself; use the built-in cluster "local"')
     shown = f"[{host}]" if ":" in host else host
     return f"https://{shown}{'' if port == 443 else f':{port}'}{url.path.rstrip('/')}"
+
+
+def _proxy(cluster: _Fields) -> Proxy | None:
+    text = cluster.text("proxy-url")
+    if text is None:
+        return None
+    try:
+        return parse_proxy(text)
+    except BadProxy as bad:
+        problem = str(bad)
+    return cluster.refuse("proxy-url", problem)  # outside of the handler: no error keeps another that may quote the URL
 
 
 def _auth(user: _Fields, cluster: _Fields) -> Auth:

@@ -211,6 +211,10 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             return
         self._flush()
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Replace the protocol above."""
+        self.above = protocol  # type: ignore[assignment]  # the base class allows protocols that are not streams
+
     def pause_reading(self) -> None:
         """Pause reading from the network. Bytes that were already read are still delivered."""
         if self._transport is not None:

@@ -17,12 +17,14 @@ KEY: Final = "kubeconfig"
 
 
 def kubeconfig(cluster: str, access: ClusterAccess, ca: bytes | None, token: Secret) -> str:
-    """A kubeconfig without references to files: the server of ``access``, a CA (None = the system's), and a token."""
+    """A kubeconfig without references to files: server and proxy of ``access``, CA (None = the system's), token."""
     server: dict[str, Any] = {"server": access.server}
     if ca is not None:
         server["certificate-authority-data"] = base64.b64encode(ca).decode()
     if access.tls_server_name:
         server["tls-server-name"] = access.tls_server_name
+    if access.proxy is not None:
+        server["proxy-url"] = access.proxy.url.reveal()
     content = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
+    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession
 
 TIMEOUT: Final = 25.0
 """Seconds for one request: less than the 30 s that ``resolve`` may take, so that the error names the request."""
 
 
 class SharedHttp:
-    """A session without cookies, proxies and redirects, created at the first use."""
+    """A session without cookies and redirects, created at the first use.
 
-    def __init__(self) -> None:
+    Args:
+        proxy: returns the proxy for a URL, see :meth:`hub.plugin.HubContext.proxy`.
+    """
+
+    def __init__(self, proxy: Callable[[str], str | None] = lambda _: None) -> None:
+        self._proxy = proxy
         self._session: ClientSession | None = None
 
     def session(self) -> ClientSession:
@@ -29,8 +35,14 @@ class SharedHttp:
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT, sock_connect=10.0),
                 trust_env=False,
                 trace_configs=[trace],
+                middlewares=[self._through_proxy],
             )
         return self._session
+
+    async def _through_proxy(self, request: ClientRequest, send: ClientHandlerType) -> ClientResponse:
+        if (proxy := self._proxy(str(request.url))) is not None:
+            request.update_proxy(type(request.url)(proxy), None, None)
+        return await send(request)
 
     async def close(self) -> None:
         """Close the session if it exists."""

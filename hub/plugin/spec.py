@@ -149,9 +149,20 @@ class HubContext(Protocol):
 
     @property
     def http(self) -> ClientSession:
-        """The session that all clusters of the type share: no proxy, no cookies, a total timeout of 25 s.
+        """The session that all clusters of the type share: no cookies, a total timeout of 25 s, and :meth:`proxy`.
 
         A redirect raises ``aiohttp.ClientError``; with ``allow_redirects=False`` it is returned as a response.
+        """
+        ...
+
+    def proxy(self, url: str, /) -> str | None:
+        """The proxy to use for ``url``: the environment's, with ``--proxy-from-environment``, or None.
+
+        For plugins that make requests without :attr:`http`. The proxy's URL begins with http:// or https:// and may
+        contain a user and a password, so do not show it; :meth:`redact` removes them from texts.
+
+        Raises:
+            TerminalProviderError: the environment has a SOCKS proxy, which providers cannot use.
         """
         ...
 

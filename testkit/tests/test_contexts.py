@@ -95,6 +95,11 @@ async def test_secrets(hub: HubContext) -> None:
         hub.secret({"value": "inline"})
 
 
+async def test_no_proxy_by_default(hub: HubContext) -> None:
+    """Without --proxy-from-environment there is no proxy."""
+    assert hub.proxy("https://api.test/") is None
+
+
 async def test_redact(hub: HubContext) -> None:
     """A credential that was read is removed from texts."""
     await hub.secret({"env": "TOKEN"}).get()

@@ -277,6 +277,8 @@ USERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a password in the URL": ({"token": CANARY}, {"server": f"https://admin:{CANARY}@127.0.0.1:1"}),
     "a bearer in the URL": ({"token": CANARY}, {"server": f"https://127.0.0.1:1/?access_token={CANARY}"}),
     "a proxy with a password": ({"token": CANARY}, {"proxy-url": f"http://x:{CANARY}@127.0.0.1:1"}),
+    "a socks proxy with a password": ({"token": CANARY}, {"proxy-url": f"socks5://{CANARY}:{CANARY}@127.0.0.1:1"}),
+    "a proxy's password with a slash": ({"token": CANARY}, {"proxy-url": f"http://x:{CANARY}/@127.0.0.1:1"}),
     "nobody who listens": ({"token": CANARY}, {"server": "https://127.0.0.1:1"}),
     "an authority that is none": (
         {"token": CANARY},

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from hub.errors import ProviderError
+from hub.kube.proxy import Proxies, host_and_port
 from hub.model import Service, Slice
 from hub.observe.providers.faults import describe, places
 from hub.observe.providers.secrets import Credential, ReadSecret, SecretVersion, credential, no_version
@@ -66,11 +67,13 @@ class Limits(msgspec.Struct, frozen=True):
         allow_exec: programs of ``--allow-exec``, absolute paths.
         allow_api_hosts: ``host`` or ``host:port`` of ``--allow-api-host``, in addition to each plugin's default.
         credentials_dir: folder of ``{file: …}`` credentials, absolute; None = files are not allowed.
+        proxies: lead to the APIs of providers; None = these are contacted directly.
     """
 
     allow_exec: frozenset[str] = frozenset()
     allow_api_hosts: frozenset[str] = frozenset()
     credentials_dir: str | None = None
+    proxies: Proxies | None = None
 
 
 class ProviderHub:
@@ -90,7 +93,7 @@ class ProviderHub:
         self._name = name
         self._clock = clock
         self._limits = limits or Limits()
-        self._http = http or SharedHttp()
+        self._http = http or SharedHttp(self.proxy)
         self._read_secret = read_secret
         self._secret_version = secret_version
         self._slots = asyncio.Semaphore(threads)
@@ -110,8 +113,22 @@ class ProviderHub:
 
     @property
     def http(self) -> ClientSession:
-        """The loop's session: ignores proxies of the environment, keeps no cookies, raises ClientError on redirects."""
+        """The loop's session: uses :meth:`proxy`, keeps no cookies, raises ClientError on redirects."""
         return self._http.session()
+
+    def proxy(self, url: str, /) -> str | None:
+        """See :class:`hub.plugin.HubContext`."""
+        proxies = self._limits.proxies
+        if proxies is None or not url.startswith("https://"):
+            return None
+        host, port = host_and_port(url)
+        proxy = proxies.proxy_for(host, port)
+        if proxy is not None and proxy.scheme not in ("http", "https"):
+            raise TerminalProviderError(
+                f"providers cannot use a SOCKS proxy, and HTTPS_PROXY is {proxy}; give an http:// proxy, or add {host} "
+                "to NO_PROXY"
+            )
+        return proxy.url.reveal() if proxy is not None else None
 
     async def close(self) -> None:
         """Close the session."""
@@ -230,6 +247,8 @@ class ProviderHub:
     def secrets(self) -> list[str]:
         """The credentials that the provider has read, to remove them from error texts, the longest first."""
         values = {value.last() for value in self._credentials.values()}
+        if self._limits.proxies is not None:
+            values.update(self._limits.proxies.proxy.secrets())
         # Shorter values may occur in any text: removing them would make errors unreadable.
         return sorted((value for value in values if value and len(value) >= 4), key=len, reverse=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -16,6 +16,7 @@ from hub.kube.client import Client
 from hub.kube.cluster_access import ClusterAccess
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig, parse_kubeconfig
+from hub.kube.proxy import Proxies, host_and_port
 from hub.kube.resolver import LookupPool
 from hub.registry.spec import ClusterSpec, KubeconfigPath, KubeconfigSecret
 from hub.runtime.clock import Clock
@@ -48,6 +49,7 @@ class Connector:
         read_secret: None if the hub cluster is not contacted (``hub check`` without --online).
         secret_version: name -> resourceVersion of a watched Secret; None if the Secret is not watched.
         folders: a kubeconfig given by path, and the files that it names, must be in one of these folders.
+        proxies: lead to the clusters whose kubeconfig has no ``proxy-url``; None = these are contacted directly.
     """
 
     clock: Clock
@@ -58,17 +60,24 @@ class Connector:
     secrets_namespace: str = "default"
     secret_version: Callable[[str], str | None] = _no_version
     folders: tuple[Path, ...] = ()
+    proxies: Proxies | None = None
     _readers: WeakValueDictionary[str, Reader] = field(
         default_factory=WeakValueDictionary, init=False, repr=False, compare=False
     )
     """Readers in use, by path. Calls for one path share a reader, so that a hanging file occupies only one thread."""
 
     async def access(self, spec: ClusterSpec) -> ClusterAccess:
-        """Read the entry's kubeconfig.
+        """Read the entry's kubeconfig; one without ``proxy-url`` gets the proxy of the environment, if that is allowed.
 
         Raises:
             KubeconfigError: the kubeconfig is missing, unreadable, invalid or not allowed.
         """
+        access = await self._access(spec)
+        if access.proxy is None and self.proxies is not None:
+            return replace(access, proxy=self.proxies.proxy_for(*host_and_port(access.server)))
+        return access
+
+    async def _access(self, spec: ClusterSpec) -> ClusterAccess:
         source = spec.kubeconfig
         if source is None:
             raise KubeconfigError(f"cluster {spec.name} has no kubeconfig")

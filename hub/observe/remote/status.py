@@ -27,7 +27,7 @@ class State(StrEnum):
     READY = "Ready"
     """The list of nodes is complete and current."""
     DEGRADED = "Degraded"
-    """An operator must act: 401, 403, a rejected certificate, an unusable kubeconfig, an undecodable answer."""
+    """An operator must act: 401, 403, a certificate, kubeconfig or proxy that cannot be used, an undecodable answer."""
     UNREACHABLE = "Unreachable"
     """The API server does not answer."""
     WRONG_CLUSTER = "WrongCluster"
@@ -49,8 +49,10 @@ class ClusterStatus:
 
 
 def state_after(error: HubError) -> State:
-    """The state of a cluster after an error."""
-    return State.UNREACHABLE if isinstance(error, ClusterUnreachable) else State.DEGRADED
+    """The state of a cluster after an error. A proxy that fails says nothing about the cluster behind it."""
+    if isinstance(error, ClusterUnreachable) and error.kind != "proxy":
+        return State.UNREACHABLE
+    return State.DEGRADED
 
 
 class StartingServer:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,15 +116,15 @@ class World:
 
 
 @asynccontextmanager
-async def a_world(**fake: Any) -> AsyncGenerator[World, None]:
-    """A world with one empty data center; ``fake`` are arguments of FakeIonos."""
+async def a_world(proxy: str | None = None, **fake: Any) -> AsyncGenerator[World, None]:
+    """A world with one empty data center, behind a proxy if one is given; ``fake`` are arguments of FakeIonos."""
     clock = ManualClock()
     async with AsyncExitStack() as stack:
         ionos = await stack.enter_async_context(FakeIonos(**fake))
         ionos.add_datacenter(identity=DC)
         secrets = {"TOKEN": ionos.token}
         hub = await stack.enter_async_context(
-            LocalHub(secrets=secrets, allow_api_hosts=frozenset({ionos.host}), clock=clock)
+            LocalHub(secrets=secrets, allow_api_hosts=frozenset({ionos.host}), clock=clock, proxy=proxy)
         )
         cloud = await stack.enter_async_context(hub_provider_ionos.open_cloud(hub))
         yield World(ionos, hub, clock, cloud, stack)
@@ -922,6 +923,66 @@ async def test_a_proxy_of_the_environment_is_not_used(world: World, monkeypatch:
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, _ = await world.open()
     assert await answer(provider) == Found(("10.7.0.1",))
+
+
+@asynccontextmanager
+async def connecting(login: str, seen: list[str]) -> AsyncGenerator[int, None]:
+    """An HTTP proxy that wants this login; ``seen`` gets the host and port of each CONNECT."""
+    open_ones: set[asyncio.StreamWriter] = set()
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_ones.add(writer)
+        with suppress(OSError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        seen.append(head[0])
+        if f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}" not in head:
+            writer.write(b"HTTP/1.1 407 hunter2\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+            return
+        there = await asyncio.open_connection(*head[0].split(" ")[1].rsplit(":", 1))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(pipe(reader, there[1]), pipe(there[0], writer))
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+        for writer in open_ones:
+            writer.transport.abort()
+        await asyncio.sleep(0.05)
+
+
+async def test_requests_pass_the_hubs_proxy(tmp_path: Path) -> None:
+    """The API is asked through the hub's proxy, with its login, and the API's certificate is verified."""
+    (tmp_path / "ca.pem").write_text(AUTHORITY)
+    seen: list[str] = []
+    async with (
+        connecting("j@e:hunter2", seen) as port,
+        a_world(f"http://j%40e:hunter2@127.0.0.1:{port}", tls=server_tls()) as world,
+    ):
+        world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
+        provider, _ = await world.open(folder=str(tmp_path), caFile="ca.pem")
+        assert await answer(provider) == Found(("10.7.0.1",))
+        assert {line.rpartition(" ")[0] for line in seen} == {f"CONNECT {world.ionos.host}"}
+        distrustful, _ = await world.open("us")
+        with pytest.raises(TransientProviderError, match="its certificate is not accepted"):
+            await answer(distrustful)
+
+
+@pytest.mark.parametrize(("login", "says"), [("j:hunter2", "answers 407"), ("", "does not answer")])
+async def test_failing_proxy_is_named(login: str, says: str, tmp_path: Path) -> None:
+    """The error names the proxy's variable and the status, and quotes nothing of the answer or the URL."""
+    (tmp_path / "ca.pem").write_text(AUTHORITY)
+    async with connecting("j:other", []) as port:
+        proxy = f"http://{login}@127.0.0.1:{port}" if login else "http://x:hunter2@127.0.0.1:1"
+        async with a_world(proxy, tls=server_tls()) as world:
+            provider, _ = await world.open(folder=str(tmp_path), caFile="ca.pem")
+            with pytest.raises(TransientProviderError, match=f": the proxy of HTTPS_PROXY {says}$") as caught:
+                await answer(provider)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_the_sdk_is_imported_with_the_first_request_only() -> None:

@@ -43,6 +43,7 @@ class LocalHub:
         allow_exec: Absolute paths of the programs that may run.
         allow_api_hosts: Hosts that may be contacted besides the provider's default.
         clock: The clock; None = the system's.
+        proxy: The URL of the proxy that leads to every https:// address; None = no proxy.
 
     Attributes:
         measures: The functions that the provider passed to ``measure``, by name.
@@ -55,13 +56,15 @@ class LocalHub:
         allow_exec: frozenset[str] = frozenset(),
         allow_api_hosts: frozenset[str] = frozenset(),
         clock: Clock | None = None,
+        proxy: str | None = None,
     ) -> None:
         self.secrets = secrets if secrets is not None else {}
         self.measures: dict[str, Callable[[], Mapping[str, float]]] = {}
         self._allow_exec = allow_exec
         self._allow_api_hosts = allow_api_hosts
         self._clock = clock or SystemClock()
-        self._http = SharedHttp()
+        self._proxy = proxy
+        self._http = SharedHttp(self.proxy)
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,8 +84,12 @@ class LocalHub:
 
     @property
     def http(self) -> ClientSession:
-        """A session without cookies, proxy or redirects, like the hub's."""
+        """A session without cookies or redirects, like the hub's."""
         return self._http.session()
+
+    def proxy(self, url: str, /) -> str | None:
+        """Returns the given proxy for https:// URLs."""
+        return self._proxy if url.startswith("https://") else None
 
     async def run_sync(self, function: Callable[..., T], /, *args: Any) -> T:
         """Runs a blocking function in a thread."""

@@ -58,6 +58,34 @@ def test_options_take_absolute_folders(tmp_path: Path, monkeypatch: pytest.Monke
     assert Given(credentials_dir="tokens").options("f").credentials_dir == str(tmp_path / "tokens")
 
 
+def test_the_environments_proxy_needs_the_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --proxy-from-environment the variables have no effect; with it, one must be set."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://joe:hunter2@proxy:3128")
+    monkeypatch.setenv("NO_PROXY", "10.0.0.0/8")
+    assert Given().options("f").proxies is None
+    options = Given(proxy_from_environment=True).options("f")
+    assert options.proxies is not None
+    assert str(options.proxies.proxy_for("api.test", 443)) == "http://proxy:3128"
+    assert options.proxies.proxy_for("10.0.0.1", 443) is None
+    assert "hunter2" not in repr(options)
+
+
+def test_flag_without_a_proxy_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A missing or bad variable is a usage error that names flag and variable, and quotes no password."""
+    arguments = ["plan", "--registry", "clusters.example.yaml", "--proxy-from-environment"]
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(args=arguments)
+    assert (ended.value.code, capsys.readouterr().err.count("neither HTTPS_PROXY nor https_proxy is set")) == (3, 1)
+    monkeypatch.setenv("HTTPS_PROXY", "http://joe:hunter2@proxy:0")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(args=arguments)
+    said = capsys.readouterr().err
+    assert "--proxy-from-environment: HTTPS_PROXY needs a port" in said
+    assert "hunter2" not in said
+
+
 def test_slices_of_any_owner_can_be_purged() -> None:
     """`hub purge` accepts owners that a registry cannot have today."""
     command = cli.get_command(click.Context(cli), "purge")

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import yaml
 from hub_testkit import SimulatedCluster
 
 from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, Forbidden, HubError, ServerFault, Unauthorized
@@ -13,6 +14,7 @@ from hub.kube.admin import SOME_LIMIT, Admin, Manifest, administer
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.runtime.clock import SystemClock
+from tests.support.forward_proxy import ForwardProxy
 
 EDGE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "edge", "labels": {"team": "a"}}}
 
@@ -122,6 +124,19 @@ async def test_non_object_answer_is_an_error(sim: SimulatedCluster) -> None:
         sim.garbage(resource="namespaces")
         with pytest.raises(HubError):
             await admin.find("Namespace", "edge")
+
+
+@pytest.mark.parametrize("kind", ["http", "socks5"])
+async def test_calls_pass_the_kubeconfigs_proxy(sim: SimulatedCluster, kind: str) -> None:
+    """`hub cluster add` reaches a cluster as the hub does."""
+    with ForwardProxy(kind, login="joe:hunter2") as proxy:
+        document = yaml.safe_load(sim.kubeconfig())
+        document["clusters"][0]["cluster"]["proxy-url"] = proxy.url()
+        access = parse_kubeconfig(yaml.safe_dump(document).encode(), origin="a test", policy=KubeconfigPolicy())
+        async with administer(Credentials(access, SystemClock())) as admin:
+            await admin.create(EDGE)
+            assert await admin.find("Namespace", "edge") is not None
+        assert proxy.awaits(1)[0]["login"] == "joe:hunter2"
 
 
 async def test_no_proxy_of_the_environment_is_asked(sim: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:

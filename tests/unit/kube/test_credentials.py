@@ -20,6 +20,7 @@ from hub.errors import CredentialError
 from hub.kube import credentials as module
 from hub.kube.cluster_access import Auth, ClientCertificate, ClusterAccess, Exec, Token, TokenFile
 from hub.kube.credentials import Credentials, ends_soon
+from hub.kube.proxy import parse_proxy
 from hub.kube.secret import Secret
 from tests.support.apiserver.pki import Authority
 from tests.support.clocks import ManualClock
@@ -499,6 +500,16 @@ async def test_exec_renewal_outlives_the_request_that_began_it(clock: ManualCloc
         assert await token(credentials) == "t1"
     await until(lambda: credentials._headers == {"Authorization": "Bearer t2"})
     assert plugin.runs == 2
+
+
+async def test_exec_gets_the_proxy_and_may_not_show_it(clock: ManualClock, plugin: Plugin) -> None:
+    """As from kubectl, a plugin that asks for the cluster gets its proxy-url; its output is redacted."""
+    plugin.script("echo $KUBERNETES_EXEC_INFO | grep -o 'http://[^\"]*3128' >&2; echo with s3cret >&2; exit 1")
+    access = ClusterAccess(
+        "https://api:6443", plugin.auth(provide_cluster_info=True), "x", proxy=parse_proxy("http://j:s3cret@p:3128")
+    )
+    with pytest.raises(CredentialError, match=r"exit code 1: \*\*\* +with \*\*\*$"):
+        await Credentials(access, clock).headers()
 
 
 async def test_exec_gets_its_info_and_nothing_else(

@@ -15,6 +15,7 @@ from hub.errors import KubeconfigError
 from hub.kube.cluster_access import ClientCertificate, ClusterAccess, Exec, Token, TokenFile
 from hub.kube.hub_access import load_hub_access
 from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig, parse_kubeconfig
+from hub.kube.proxy import Login, Proxy
 from hub.kube.secret import Secret
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -56,6 +57,7 @@ def test_parse_gives_the_whole_access() -> None:
             "certificate-authority-data": b64(PEM),
             "certificate-authority": "/ignored",
             "tls-server-name": "api.internal",
+            "proxy-url": "http://joe:p%40ss@proxy:3128",
             "disable-compression": True,
             "insecure-skip-tls-verify": False,
         },
@@ -66,6 +68,7 @@ def test_parse_gives_the_whole_access() -> None:
         origin='here, context "hub"',
         ca_data=PEM.encode(),
         tls_server_name="api.internal",
+        proxy=Proxy("http", "proxy", 3128, Login(Secret("joe"), Secret("p@ss"))),
         namespace="edge",
     )
 

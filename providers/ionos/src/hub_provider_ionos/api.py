@@ -229,6 +229,8 @@ class Api:
                 ) from error
             except Malformed as error:
                 raise TransientProviderError(f"{self.account.url}: {call.about}: {error}") from error
+            except TerminalProviderError:  # the proxy cannot be used
+                raise
             except Exception as error:  # the SDK lets errors of any library through
                 raise self._translated(call, error) from error
         self._note(headers)
@@ -238,7 +240,7 @@ class Api:
         """Sends the request and blocks until the answer is parsed; runs in a thread."""
         with self._lock:
             if self._sdk is None:
-                self._sdk = open_sdk(self.account, PARALLEL)
+                self._sdk = open_sdk(self.account, PARALLEL, self._hub.proxy(self.account.url))
         options: dict[str, Any] = {"response_type": "object", "_request_timeout": (5.0, 15.0), **call.options}
         if self.account.contract is not None:
             options["x_contract_number"] = self.account.contract

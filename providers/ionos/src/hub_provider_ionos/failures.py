@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.utils
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
@@ -97,8 +98,17 @@ def describe_connection_error(error: BaseException) -> str:
             return names[name]
         if name == "LimitExceeded":
             return str(current)
+        if name == "ProxyError":
+            return _of_proxy(current)
         current = current.__cause__ or current.__context__
     return type(error).__name__
+
+
+def _of_proxy(error: BaseException) -> str:
+    """Describes a failed proxy. Of its answer, only the status is shown: the text could repeat the password."""
+    found = re.search(r"Tunnel connection failed: (\d{3})\b", str(error))
+    said = f"answers {found[1]}" if found else "does not answer"
+    return f"the proxy of HTTPS_PROXY {said}"
 
 
 def _messages(body: object) -> str:

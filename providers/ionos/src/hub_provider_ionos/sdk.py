@@ -35,7 +35,7 @@ class Sdk:
             if login.username:  # the SDK encodes the password as Latin-1, and fails on characters outside it
                 basic = base64.b64encode(f"{login.username}:{login.password}".encode()).decode("ascii")
                 configuration.get_basic_auth_token = lambda: f"Basic {basic}"
-            configuration.proxy = None  # the hub never uses a proxy from the environment
+            configuration.proxy = None  # the transport uses the hub's, and nothing else from the environment
             client = self.package.ApiClient(configuration)
         client.rest_client = self._transport
         return client
@@ -45,17 +45,18 @@ class Sdk:
         self._transport.close()
 
 
-def open_sdk(account: Account, connections: int) -> Sdk:
+def open_sdk(account: Account, connections: int, proxy: str | None) -> Sdk:
     """Imports the SDK, which blocks: call it in a thread.
 
     Args:
         account: The account that requests are sent for.
         connections: The most connections that are kept open.
+        proxy: The URL of the proxy that leads to the API; None = no proxy.
     """
     with _levels_kept():
         package = importlib.import_module("ionoscloud")
         transport = importlib.import_module("hub_provider_ionos.transport")
-    return Sdk(package, account, transport.Transport(account.ca, connections))
+    return Sdk(package, account, transport.Transport(account.ca, connections, proxy))
 
 
 _levels = threading.Lock()

@@ -6,6 +6,7 @@ of the SDK changes that (docs/adr/0020-ionos-transport.md). It blocks: call it i
 
 from __future__ import annotations
 
+import base64
 import http.client
 import io
 import socket
@@ -13,6 +14,7 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 import certifi
 import urllib3
@@ -108,11 +110,13 @@ class Transport:
     Args:
         ca: PEM text of the certificate authorities to trust; "" = the public ones.
         connections: The most connections that are kept open.
+        proxy: The URL of an http or https proxy, with user and password if it wants them; None = no proxy.
     """
 
-    def __init__(self, ca: str, connections: int) -> None:
+    def __init__(self, ca: str, connections: int, proxy: str | None = None) -> None:
         context = ssl.create_default_context(cadata=ca) if ca else ssl.create_default_context(cafile=certifi.where())
-        self._pool = urllib3.PoolManager(num_pools=1, maxsize=connections, retries=False, ssl_context=context)
+        options: dict[str, Any] = {"num_pools": 1, "maxsize": connections, "retries": False, "ssl_context": context}
+        self._pool = _proxied(proxy, options) if proxy else urllib3.PoolManager(**options)
         pools: Any = {"http": _bounded(urllib3.HTTPConnectionPool), "https": _bounded(urllib3.HTTPSConnectionPool)}
         self._pool.pool_classes_by_scheme = pools
 
@@ -155,6 +159,17 @@ class Transport:
         if not 200 <= response.status <= 299:
             raise ApiException(http_resp=answer)
         return answer
+
+
+def _proxied(url: str, options: dict[str, Any]) -> urllib3.ProxyManager:
+    """Returns a pool manager that reaches https hosts through a tunnel of the proxy."""
+    parts = urlsplit(url)
+    headers: dict[str, str] = {}
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+        headers["Proxy-Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return urllib3.ProxyManager(place, proxy_headers=headers, proxy_ssl_context=ssl.create_default_context(), **options)
 
 
 def _read(response: urllib3.BaseHTTPResponse) -> bytes:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextvars
+import ssl
 import threading
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from hub.errors import ProviderError
+from hub.kube.proxy import no_proxy, parse_proxy
 from hub.observe.providers.context import Limits, ProviderCluster, ProviderHub
 from hub.observe.providers.faults import describe
 from hub.plugin import ClusterContext, HubContext, TerminalProviderError, TransientProviderError
 from hub.plugin.http import SharedHttp
 from hub.runtime.clock import SystemClock
 from tests.support.crowd import Crowd
+from tests.support.forward_proxy import ForwardProxy
+from tests.unit.kube.test_client import AUTHORITY, RawServer
 
 
 def hub(limits: Limits | None = None, **fields: object) -> ProviderHub:
@@ -81,6 +87,46 @@ async def test_providers_share_a_session() -> None:
     shared = SharedHttp()
     assert hub(http=shared).http is hub(http=shared).http
     await shared.close()
+
+
+def test_proxy_is_the_environments() -> None:
+    """HTTPS_PROXY leads to https URLs, unless NO_PROXY excepts the host; a SOCKS proxy is an error that says so."""
+    context = hub(Limits(proxies=no_proxy(parse_proxy("http://j%40e:hunter2@proxy:3128"), "direct.test")))
+    assert context.proxy("https://api.test/v6") == "http://j%40e:hunter2@proxy:3128"
+    assert context.proxy("http://api.test/v6") is None
+    assert context.proxy("https://direct.test:443/v6") is None
+    assert hub().proxy("https://api.test/v6") is None
+    socks = hub(Limits(proxies=no_proxy(parse_proxy("socks5://j:hunter2@proxy"), "direct.test")))
+    assert socks.proxy("https://direct.test/") is None
+    with pytest.raises(TerminalProviderError, match=r"SOCKS proxy, and HTTPS_PROXY is socks5://proxy:1080") as caught:
+        socks.proxy("https://api.test/")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["http", "https"])
+async def test_session_passes_the_proxy(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of the session go through the proxy, with its login; a refusal shows no password once it is redacted."""
+    certificate = tmp_path / "proxy.pem"
+    own = AUTHORITY.server("127.0.0.1")
+    certificate.write_text(own.pem + own.key_pem)
+    tls = ssl.create_default_context(cadata=AUTHORITY.pem)
+    async with RawServer() as server:
+        names = {f"api.test:{server.port}": server.port}
+        with ForwardProxy(kind, certificate=certificate, login="joe:hunter2", names=names) as proxy:
+            context = hub(Limits(proxies=no_proxy(parse_proxy(proxy.url()), "")))
+            url = f"https://api.test:{server.port}/v6"
+            async with context.http.get(url, ssl=tls) as answer:
+                assert await answer.text() == "{}"
+            await context.close()
+            assert (proxy.awaits(1)[0]["asked"], proxy.seen[0]["login"]) == (f"api.test:{server.port}", "joe:hunter2")
+            wrong = hub(Limits(proxies=no_proxy(parse_proxy(proxy.url(login="joe:hunter3")), "")))
+            with pytest.raises(aiohttp.ClientHttpProxyError) as caught:
+                await wrong.http.get(url, ssl=tls)
+            await wrong.close()
+    text = describe(caught.value, wrong.secrets())
+    assert "407" in text
+    assert "hunter3" not in text + repr(wrong) + wrong.redact(f"{caught.value} {caught.value!r}")
+    assert base64.b64encode(b"joe:hunter3").decode() not in text + wrong.redact(repr(caught.value))
 
 
 @pytest.mark.parametrize(

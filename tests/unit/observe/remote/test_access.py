@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from hub.errors import ClusterUnreachable, Forbidden, HubError, KubeconfigError, NotFound
+from hub.kube.proxy import no_proxy, parse_proxy
 from hub.kube.reflector import RelistSlots
 from hub.observe.remote import cluster as module
 from hub.observe.remote.access import Connector
@@ -47,6 +49,25 @@ async def test_a_secret_gives_access() -> None:
     """The kubeconfig in a Secret is decoded from base64."""
     data = {"kubeconfig": base64.b64encode(KUBECONFIG.encode()).decode()}
     assert (await connector(data).access(SECRET)).server == "https://192.0.2.1:6443"
+
+
+@pytest.mark.parametrize(
+    ("own", "exceptions", "expected"),
+    [
+        ("", "", "http://env.test:3128"),
+        ("", "192.0.2.0/24", "None"),
+        ("", "192.0.2.1:443", "http://env.test:3128"),
+        ("socks5://own.test", "*", "socks5://own.test:1080"),
+    ],
+)
+async def test_proxy_of_the_environment_is_for_clusters_without_one(own: str, exceptions: str, expected: str) -> None:
+    """A kubeconfig's proxy-url comes first, whatever NO_PROXY says; else the environment decides, if it may."""
+    document = yaml.safe_load(KUBECONFIG)
+    document["clusters"][0]["cluster"]["proxy-url"] = own
+    data = {"kubeconfig": base64.b64encode(yaml.safe_dump(document).encode()).decode()}
+    proxies = no_proxy(parse_proxy("http://x:y@env.test:3128"), exceptions)
+    assert str((await replace(connector(data), proxies=proxies).access(SECRET)).proxy) == expected
+    assert str((await connector(data).access(SECRET)).proxy) == (expected if own else "None")
 
 
 async def test_kubeconfig_secret_without_read_secret_is_an_error() -> None:

@@ -34,6 +34,7 @@ def test_only_a_failure_to_connect_is_unreachable(kind: str) -> None:
         CertificateRejected("x"),
         CredentialError("x"),
         KubeconfigError("x"),
+        ClusterUnreachable("the proxy says nothing about the cluster", "proxy"),
     ],
 )
 def test_everything_else_is_degraded(error: HubError) -> None:
