@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hub.errors import UsageError
+from hub.errors import HubError
 from hub.model import Service, ServicePort
 
 MAX_LENGTH: Final = 4096
@@ -21,7 +21,7 @@ MAX_MESSAGE: Final = 200
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
 
 
-class CelError(UsageError):
+class CelError(HubError):
     """An expression is not usable, or its evaluation for one Service failed."""
 
 

@@ -1,9 +1,9 @@
 """All errors that the hub raises on purpose, as one tree.
 
     HubError
-    ├── UsageError                 a wrong flag, file or context: one line, exit code > 1, no traceback
-    │   ├── RegistryError          clusters.yaml: carries every Problem of the file at once
-    │   └── KubeconfigError        a kubeconfig that cannot or must not be used
+    ├── UsageError                 a wrong argument or option: exit code 2, where the other errors have 3
+    ├── RegistryError              clusters.yaml: carries every Problem of the file at once
+    ├── KubeconfigError            a kubeconfig that cannot or must not be used
     ├── CredentialError            a token, certificate or exec plugin gave no usable credential
     ├── ApiError                   a Kubernetes API answered with an error
     │   ├── Unauthorized 401 · Forbidden 403 · NotFound 404 · Conflict 409 · AlreadyExists 409
@@ -20,12 +20,15 @@ HTTP body only if that is a Kubernetes ``Status``, cut to 256 characters.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 STATUS_QUOTE_LIMIT = 256
 """Characters of a Kubernetes Status message that may appear in an error."""
 REASON_LIMIT = 64
 """Characters of a Kubernetes Status reason that may appear in an error; Kubernetes uses single words."""
+WORD_LIMIT = 100
+"""Characters of a word that are compared with known words; the comparison takes quadratic time."""
 
 
 def one_line(text: str, limit: int | None = None) -> str:
@@ -36,12 +39,27 @@ def one_line(text: str, limit: int | None = None) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)[:limit]
 
 
+def closest(word: object, known: Iterable[str]) -> str:
+    """The known word most similar to ``word``, ignoring case; "" if none is similar."""
+    import difflib  # here, because most processes never need it
+
+    folded = {candidate.casefold(): candidate for candidate in sorted(known)}
+    found = difflib.get_close_matches(str(word)[:WORD_LIMIT].casefold(), folded, n=1)
+    return folded[found[0]] if found else ""
+
+
+def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str:
+    """The hint "did you mean X?" with the closest known word; ``otherwise`` if none is similar."""
+    found = closest(word, known)
+    return f"did you mean {one_line(found, WORD_LIMIT)}?" if found else otherwise
+
+
 class HubError(Exception):
     """Base class of all errors that the hub raises on purpose."""
 
 
 class UsageError(HubError):
-    """A mistake of the user; shown as one line without a traceback."""
+    """A command cannot be carried out with these arguments and options."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,7 +89,7 @@ class Problem:
         return f"{place}: {key}{self.message}{hint}"
 
 
-class RegistryError(UsageError):
+class RegistryError(HubError):
     """clusters.yaml cannot be used; ``problems`` lists all problems in it, in file order."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
@@ -79,7 +97,7 @@ class RegistryError(UsageError):
         self.problems = problems
 
 
-class KubeconfigError(UsageError):
+class KubeconfigError(HubError):
     """A kubeconfig can't be read, lacks a required entry, or uses a forbidden feature."""
 
 

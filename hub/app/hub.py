@@ -7,7 +7,6 @@ clusters and sources, which come and go with the registry, are started by :mod:`
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import os
 import socket
@@ -24,7 +23,7 @@ from hub.app.settings import Health, Options, lease_name
 from hub.decide.snapshot import HubIdentity
 from hub.election.elector import Elector
 from hub.election.lease import KubeLease, lease_of
-from hub.errors import HubError, Problem, RegistryError, UsageError
+from hub.errors import HubError, Problem, RegistryError
 from hub.events.recorder import Recorder, hub_object
 from hub.events.watch import EventWatch
 from hub.kube.client import Client
@@ -186,7 +185,7 @@ class Hub:
                 credentials_dir=credentials_dir,
                 proxies=options.proxies,
             ),
-            read_secret=self._read_secret_text,
+            read_secret=self.secrets.text,
             secret_version=self.secrets.version,
             start_loop=start_loop,
         )
@@ -387,7 +386,7 @@ class Hub:
             return self.client
         unit = self.fleet.clusters.get(cluster)
         if unit is None:
-            raise UsageError(f"cluster {cluster} is not contacted: it is frozen, broken, or has no kubeconfig")
+            raise HubError(f"cluster {cluster} is not contacted: it is frozen, broken, or has no kubeconfig")
         return await unit.connection()
 
     def _put_in_force(self, registry: Registry) -> None:
@@ -527,12 +526,6 @@ class Hub:
             self.reconciler.forget(key)
             self.recorder.set_findings(key, ())
         self.local.slices.thin_out()
-
-    # --- Secrets ---------------------------------------------------------------------------------------
-
-    async def _read_secret_text(self, name: str, key: str) -> str:
-        data = await self.secrets.read(name)
-        return base64.b64decode(data[key]).decode()
 
 
 def _identity() -> str:

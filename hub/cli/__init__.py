@@ -20,7 +20,7 @@ from hub import __version__
 from hub.cli.exits import GRACE, Exit, exit_within
 from hub.cli.options import Settings
 from hub.cli.render import one_line
-from hub.errors import HubError, RegistryError
+from hub.errors import HubError, RegistryError, UsageError, did_you_mean
 
 COMMANDS: Final = {
     "run": "hub.cli.run",
@@ -72,11 +72,8 @@ class Cli(click.Group):
         name = args[0]
         if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
-        import difflib
-
-        close = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
+        hint = did_you_mean(name, COMMANDS)
+        raise click.UsageError(f"No such command {name!r}{f'; {hint}' if hint else ''}", ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Hide a closed pipe from click, which would exit with code 1: here that means "changes"."""
@@ -152,7 +149,7 @@ def _failed(error: BaseException, *, verbose: bool) -> int:
             return _defect(error, verbose=verbose)
     if verbose:
         _traceback(error)
-    return Exit.ERROR
+    return Exit.USAGE if isinstance(error, UsageError) else Exit.ERROR
 
 
 def _misused(error: click.UsageError) -> int:
@@ -160,8 +157,22 @@ def _misused(error: click.UsageError) -> int:
         error.show()
     else:
         path = error.ctx.command_path if error.ctx is not None else "hub"
-        _say(f"{error.format_message().removesuffix('.')} (see '{path} --help')")
+        hint = _usage_hint(error)
+        text = error.message if hint else error.format_message()
+        _say(f"{text.removesuffix('.')}{f'; {hint}' if hint else ''} (see '{path} --help')")
     return Exit.USAGE
+
+
+def _usage_hint(error: click.UsageError) -> str:
+    """What the user probably meant. `hub check` takes the registry as an argument, other commands as an option."""
+    if close := getattr(error, "possibilities", None):
+        return f"did you mean {close[0]}?"
+    names = {name for param in (error.ctx.command.params if error.ctx else ()) for name in (param.name, *param.opts)}
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--registry" and "file" in names:
+        return "give the file as an argument: hub check FILE"
+    if error.message.startswith("Got unexpected extra argument") and "--registry" in names:
+        return "the registry is given as an option: --registry FILE"
+    return ""
 
 
 def _explain(error: HubError | OSError) -> None:

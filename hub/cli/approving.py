@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from hub.cli.exits import Exit
-from hub.cli.observe import did_you_mean
+from hub.cli.observe import suggestion
 from hub.cli.operations import hub_cluster, slices_of
 from hub.cli.render import table, warn
 from hub.cli.server import Server, fetch
@@ -101,7 +101,7 @@ def _unknown(subject: str, name: str, found: Iterable[Removal]) -> str:
     """The message about a hash that stands for nothing; it says what is withheld."""
     hashes = sorted(removal.hash for removal in found if removal.subject == subject)
     others = sorted({removal.subject for removal in found} - {subject})
-    hint = did_you_mean(name, hashes) or "".join(
+    hint = suggestion(name, hashes) or "".join(
         f"; withheld {where}: {', '.join(names)}" for where, names in (("here", hashes), ("elsewhere", others)) if names
     )
     return f"{subject}: no removal with the hash {name} is withheld{hint} (--force approves it all the same)"

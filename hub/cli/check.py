@@ -10,30 +10,39 @@ import click
 
 from hub.cli import logs
 from hub.cli.exits import Exit
-from hub.cli.options import Given, Settings, hub_access, verbose
+from hub.cli.options import VARIABLE, Given, Settings, hub_access, verbose
 from hub.cli.render import count, one_line
 
 
 @click.command(short_help="Check a clusters.yaml; with --online, contact everything in it.")
-@click.argument("file", type=click.Path())
+@click.argument("file", type=click.Path(), envvar=f"{VARIABLE}REGISTRY", required=False)
 @click.option("--online", is_flag=True, help="Also contact every cluster and provider, and check every Service.")
 @hub_access
 @verbose
 @click.pass_context
-def check(ctx: click.Context, /, file: str, online: bool, **given: Any) -> int:
+def check(ctx: click.Context, /, file: str | None, online: bool, **given: Any) -> int:
     """Check a registry file: syntax, references, installed providers and their configuration, consumers.
 
     Prints every problem as FILE:LINE:COLUMN: KEY: MESSAGE. Without --online it reads only the file;
-    the other options are for --online.
+    the other options are for --online. FILE is read from stdin if it is -, and is $ENDPOINTSLICE_HUB_REGISTRY by
+    default.
 
     Exit codes: 0 ok (warnings do not count), 1 problems, 3 the file cannot be read.
     """
+    if file is None:
+        raise click.UsageError("Missing argument 'FILE'")
     logs.quiet(ctx.ensure_object(Settings).verbose)
+    content = None
+    if file == "-":
+        from hub.registry.file import MAX_BYTES
+
+        with click.open_file(file, "rb") as stream:
+            file, content = "stdin", stream.read(MAX_BYTES + 1)
     gc.disable()  # imports take most of this command's time, and garbage collection takes a tenth of the imports' time
     try:
         from hub.cli.checking import examine
 
-        found = examine(file)
+        found = examine(file, content)
     finally:
         gc.enable()
     for problem in found.problems:
@@ -44,7 +53,8 @@ def check(ctx: click.Context, /, file: str, online: bool, **given: Any) -> int:
     if online and found.registry is not None:
         from hub.cli.online import check_online
 
-        all_well = asyncio.run(check_online(Given(**given).options(file, dry_run=True, leader_elect=False)))
+        options = Given(**given).options(file, content=content, dry_run=True, leader_elect=False)
+        all_well = asyncio.run(check_online(options))
         return Exit.OK if all_well and not found.problems else Exit.CHANGES
     return Exit.CHANGES if found.problems else Exit.OK
 

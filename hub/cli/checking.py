@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hub.cli.limits import available, needed
-from hub.errors import Problem, RegistryError, UsageError
+from hub.errors import Problem, RegistryError
 from hub.model import LOCAL
 from hub.observe.providers.catalog import IMPORT_DEADLINE, Catalog, ProviderUnavailable
 from hub.observe.providers.config import check_config
 from hub.plugin.spec import EndpointProviderType, ProviderType
-from hub.registry.file import read
+from hub.registry.file import checked_size, read
 from hub.registry.load import loads
 from hub.registry.positions import parse
 from hub.registry.report import KeyPath, Place, Report, written
@@ -48,16 +48,17 @@ class Examined:
     warnings: tuple[Problem, ...] = ()
 
 
-def examine(file: str) -> Examined:
+def examine(file: str, content: bytes | None = None) -> Examined:
     """Check a registry file, and the providers and consumers it names.
 
+    Args:
+        file: the file's path.
+        content: the registry if it is not in a file; then ``file`` is its name in messages.
+
     Raises:
-        UsageError: the file cannot be read.
+        RegistryError: the file cannot be read.
     """
-    try:
-        content = read(file)
-    except RegistryError as error:
-        raise UsageError(str(error)) from error
+    content = checked_size(content, file) if content is not None else read(file)
     try:
         loaded = loads(content, file)
     except RegistryError as error:
@@ -93,8 +94,11 @@ def _providers(data: Any, registry: Registry, places: Mapping[KeyPath, Place], f
             continue
         spec = next((cluster for cluster in specs if cluster.kubeconfig is None), None)
         if spec is not None:
-            hint = "" if spec.name == LOCAL else "give the cluster a kubeconfig"
-            message = f"provider {kind.name!r} resolves Nodes, but the hub follows no Nodes of cluster {spec.name}"
+            if spec.name == LOCAL:
+                reason, hint = "is the hub cluster, whose Nodes are not read", "use a provider such as service-copy"
+            else:
+                reason, hint = "has no kubeconfig", "give the cluster a kubeconfig"
+            message = f"provider {kind.name} finds addresses of Nodes, and cluster {spec.name} {reason}"
             yield Problem(file, *_place(name, known), name, message, hint)
 
 

@@ -133,6 +133,9 @@ def add(
 
     Exit codes: 0 ok, 3 error.
     """
+    for flag in ("apply", "rotate"):
+        if print_manifests and given[flag]:
+            raise click.UsageError(f"--print-manifests only prints, and cannot be combined with --{flag}")
     logs.quiet(ctx.ensure_object(Settings).verbose)
     from hub.onboarding.manifests import Access, manifests_with_script
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hub.cli.options import duration, verbose
-from hub.errors import UsageError
+from hub.errors import HubError
 
 
 @click.command(short_help="Show the hub at work on simulated clusters.")
@@ -28,5 +28,5 @@ def demo(seconds: float | None) -> int:
     except ModuleNotFoundError as error:
         if error.name != "hub_testkit":
             raise
-        raise UsageError("the demo is in the test kit: pip install endpointslice-hub-testkit") from error
+        raise HubError("the demo is in the test kit: pip install endpointslice-hub-testkit") from error
     return main(seconds)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 import msgspec
 
-from hub.cli.options import duration, resource_name
+from hub.cli.options import boolean, duration, is_default, resource_name
 from hub.election import MOST_SHARDS
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def leader_election(function: F) -> F:
             is_flag=False,
             flag_value=True,
             default=True,
-            type=click.BOOL,
+            type=boolean,
             metavar="[=true|false]",
             help="Write only while holding the Lease endpointslice-hub-OWNER. [default: true]",
         ),
@@ -131,12 +131,20 @@ class Election(msgspec.Struct, frozen=True):
             )
         if deadline > lease - QUIET:
             raise click.UsageError(
-                f"--leader-elect-renew-deadline must be at least {QUIET:g}s less than --leader-elect-lease-duration"
+                f"{_named('--leader-elect-renew-deadline', deadline)} must be at least {QUIET:g}s less than "
+                f"{_named('--leader-elect-lease-duration', lease)}: give a renew deadline of at most "
+                f"{lease - QUIET:g}s, or a lease duration of at least {math.ceil(deadline + QUIET)}s"
             )
         if not 0 < JITTER * retry < deadline:
             raise click.UsageError(
-                f"--leader-elect-retry-period must be more than 0 and, times {JITTER:g}, less than "
-                "--leader-elect-renew-deadline"
+                f"{_named('--leader-elect-retry-period', retry)} must be more than 0 and, times {JITTER:g}, less than "
+                f"{_named('--leader-elect-renew-deadline', deadline)}: change one of them"
             )
         default = Timing()
         return Timing(int(lease), deadline, retry, call=min(default.call, deadline / 2))
+
+
+def _named(option: str, seconds: float) -> str:
+    """An option and its value, for a message."""
+    default = ", the default" if is_default(option.removeprefix("--").replace("-", "_")) else ""
+    return f"{option} ({seconds:g}s{default})"

@@ -18,7 +18,7 @@ class Exit(IntEnum):
     CHANGES = 1
     """``plan``: something would change; ``check``: the file has problems; ``why``: the subject was not found."""
     USAGE = 2
-    """A wrong flag or argument."""
+    """A wrong option or argument: unknown, contradicting, or the name of something that does not exist."""
     ERROR = 3
     """A file, a context, a permission or an API server does not work as needed."""
     UNKNOWN = 4

@@ -12,7 +12,7 @@ import click
 from hub.cli.environment import PSEUDO_FILE, checked
 from hub.cli.options import kubeconfig as kubeconfig_option
 from hub.cli.options import service, verbose
-from hub.errors import UsageError
+from hub.errors import HubError
 
 if TYPE_CHECKING:
     from hub.cli.importers.document import Document
@@ -140,9 +140,9 @@ def _texts(files: Sequence[TextIO]) -> list[tuple[str, str]]:
         try:
             text = file.read(MAX_BYTES + 1)
         except ValueError:
-            raise UsageError(f"{file.name}: is not UTF-8 text") from None
+            raise HubError(f"{file.name}: is not UTF-8 text") from None
         if len(text) > MAX_BYTES:
-            raise UsageError(f"{file.name}: is too large: at most {MAX_BYTES:,} characters are read")
+            raise HubError(f"{file.name}: is too large: at most {MAX_BYTES:,} characters are read")
         found.append((file.name, text))
     return found
 

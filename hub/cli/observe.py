@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from hub.app.hub import Hub, Options, assemble
 from hub.app.oneshot import observing
 from hub.cli.changes import print_plan
 from hub.cli.exits import Exit
 from hub.cli.render import Output, warn
-from hub.errors import UsageError
+from hub.errors import UsageError, did_you_mean
 from hub.model import TargetKey
 from hub.report.facts import known_targets, unknown_sources
 from hub.report.held import approving_flags
@@ -49,13 +48,12 @@ def chosen_targets(hub: Hub, names: Iterable[str] = ()) -> list[TargetKey]:
     wanted = [TargetKey(*name.split("/", 1)) for name in names]
     for key in wanted:
         if key not in known:
-            hint = did_you_mean(str(key), map(str, known))
+            hint = suggestion(str(key), map(str, known))
             raise UsageError(f"Service {key} is not in the registry and has no slices{hint}")
     return sorted(wanted or known)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint with the closest known name, to append to a message."""
-    words: Collection[str] = sorted(known)
-    close = difflib.get_close_matches(word, words, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The closest known name in brackets, to append to a message; "" if none is similar."""
+    hint = did_you_mean(word, known)
+    return f" ({hint})" if hint else ""

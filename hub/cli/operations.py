@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from hub.cli.render import count, table
-from hub.errors import ClusterUnreachable, Conflict, HubError, NotFound
+from hub.errors import ClusterUnreachable, Conflict, HubError, NotFound, UsageError
 from hub.kube.client import MERGE_PATCH, Client
 from hub.kube.credentials import Credentials
 from hub.kube.hub_access import load_hub_access
@@ -61,7 +61,8 @@ async def set_paused(kubeconfig: str | None, target: str, *, paused: bool) -> No
     """Set or remove the annotation.
 
     Raises:
-        HubError: the Service does not exist or could not be patched.
+        UsageError: the Service does not exist.
+        HubError: it could not be patched.
     """
     namespace, _, name = target.partition("/")
     patch = {"metadata": {"annotations": {ANNOTATION_PAUSED: "true" if paused else None}}}
@@ -72,7 +73,7 @@ async def set_paused(kubeconfig: str | None, target: str, *, paused: bool) -> No
                 "PATCH", path, body=msgspec.json.encode(patch), timeout=TIMEOUT, content_type=MERGE_PATCH
             )
         except NotFound as error:
-            raise HubError(f"Service {target} does not exist") from error
+            raise UsageError(f"Service {target} does not exist") from error
 
 
 # --- purge ---------------------------------------------------------------------------------------

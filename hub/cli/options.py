@@ -44,6 +44,14 @@ def duration(text: str) -> float:
     return float(_checked("duration", text))
 
 
+def boolean(text: str | bool) -> bool:
+    """Parse ``true`` or ``false``, or another spelling that click accepts."""
+    try:
+        return click.BOOL.convert(text, None, None)
+    except click.BadParameter:
+        raise click.BadParameter(f"must be true or false, not {text!r}") from None
+
+
 def namespace(text: str) -> str:
     """Parse the name of a namespace."""
     return str(_checked("label", text))
@@ -155,6 +163,12 @@ def is_from_environment(name: str) -> bool:
     """Whether the value of an option of the present command comes from its environment variable."""
     context = click.get_current_context(silent=True)
     return context is not None and context.get_parameter_source(name) is click.core.ParameterSource.ENVIRONMENT
+
+
+def is_default(name: str) -> bool:
+    """Whether an option of the present command was not given, so that its default applies."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT
 
 
 def _count_verbose(ctx: click.Context, _: click.Parameter, value: int) -> int:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import click
 import msgspec
 
-from hub.app.hub import Hub, Options, assemble
+from hub.app.hub import Options, assemble
 from hub.app.oneshot import observing
 from hub.cli.exits import Exit
-from hub.cli.observe import did_you_mean, warn_of_problems
+from hub.cli.observe import suggestion, warn_of_problems
 from hub.cli.render import Output, count, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.errors import UsageError
@@ -26,10 +26,11 @@ async def nodes_from_clusters(options: Options, cluster: str | None, output: Out
     """Print the nodes of all clusters or of one.
 
     Raises:
-        HubError: the hub cluster cannot be read, or the cluster is not in the registry.
+        UsageError: the cluster is not in the registry.
+        HubError: the hub cluster cannot be read.
     """
     async with assemble(options) as hub:
-        _check(hub, cluster)
+        _check(cluster, {*hub.registry.clusters, *hub.registry.broken_clusters})
         async with observing(hub):
             warn_of_problems(hub)
             one = cluster_detail(hub, cluster) if cluster is not None else None
@@ -41,13 +42,15 @@ async def nodes_from_server(server: Server, cluster: str | None, output: Output)
     """Print what a running hub knows about the nodes of all clusters or of one.
 
     Raises:
-        HubError: no hub answers at ``server``, it refuses, or it has no such cluster.
+        UsageError: the hub has no such cluster.
+        HubError: no hub answers at ``server``, or it refuses.
     """
     status = await fetch(server, "/api/v1/status", Status)
     shared = status.hub.shard_count > 1
+    names = dict.fromkeys(entry.name for entry in status.clusters)
+    _check(cluster, {*names, LOCAL})
     if cluster is not None:
         return show([await _detail(server, cluster)], output, shared=shared)
-    names = dict.fromkeys(entry.name for entry in status.clusters)
     if any(source.cluster == LOCAL for service in status.services for source in service.sources):
         names.setdefault(LOCAL)
     found = [await _detail(server, name) for name in names]
@@ -55,8 +58,6 @@ async def nodes_from_server(server: Server, cluster: str | None, output: Output)
 
 
 async def _detail(server: Server, cluster: str) -> ClusterDetail:
-    if not all(char.isalnum() or char in "-." for char in cluster):
-        raise UsageError(f"cluster {cluster}: not a valid name of a cluster")
     return await fetch(server, f"/api/v1/clusters/{cluster}", ClusterDetail)
 
 
@@ -68,10 +69,9 @@ def _without_unused_sources(found: ClusterDetail) -> ClusterDetail:
     return msgspec.structs.replace(found, sources=tuple(sources))
 
 
-def _check(hub: Hub, cluster: str | None) -> None:
-    known = {*hub.registry.clusters, *hub.registry.broken_clusters}
+def _check(cluster: str | None, known: Collection[str]) -> None:
     if cluster is not None and cluster not in known:
-        raise UsageError(f"cluster {cluster} is not in the registry{did_you_mean(cluster, known)}")
+        raise UsageError(f"cluster {cluster} is not in the registry{suggestion(cluster, known)}")
 
 
 def show(found: Sequence[ClusterDetail], output: Output, *, shared: bool = False) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from hub.app.hub import Options
 from hub.cli.exits import Exit
 from hub.cli.render import one_line, table, warn
-from hub.errors import BadAnswer, HubError, UsageError
+from hub.errors import BadAnswer, HubError
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.hub_access import in_cluster_servers, load_hub_access
@@ -157,7 +157,7 @@ async def _following(options: Options, registry: Registry | None) -> AsyncGenera
                 return hub_cluster
             spec = registry.clusters.get(cluster) if registry is not None else None
             if spec is None or spec.state == "frozen":
-                raise UsageError("not contacted: its entry is frozen or broken")
+                raise HubError("not contacted: its entry is frozen or broken")
             if cluster not in clients:
                 made = connector.client(await connector.access(spec))
                 clients[cluster] = await stack.enter_async_context(made)

@@ -27,6 +27,7 @@ from hub.cli.options import (
     Given,
     Settings,
     bind_address,
+    boolean,
     duration,
     hub_access,
     is_from_environment,
@@ -109,7 +110,7 @@ reads while threads parse kubeconfigs would take that much longer."""
     is_flag=False,
     flag_value=True,
     default=True,
-    type=click.BOOL,
+    type=boolean,
     metavar="[=true|false]",
     help="Write Kubernetes Events about Services and about the hub itself. [default: true]",
 )

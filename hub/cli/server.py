@@ -14,7 +14,7 @@ import msgspec
 
 from hub.cli.options import is_from_environment, shared_option
 from hub.cli.options import registry as registry_option
-from hub.errors import HubError, UsageError
+from hub.errors import HubError
 from hub.report.values import API_VERSION
 from hub.runtime.files import read_regular
 
@@ -115,8 +115,7 @@ async def fetch(server: Server, path: str, type_: type[T]) -> T:
     """GET a document of a running hub.
 
     Raises:
-        HubError: nothing answers there, the answer is not a hub's, or the hub refuses.
-        UsageError: the hub has no such document.
+        HubError: nothing answers there, the answer is not a hub's, or the hub refuses or lacks the document.
     """
     import aiohttp
 
@@ -134,8 +133,6 @@ async def fetch(server: Server, path: str, type_: type[T]) -> T:
     except (aiohttp.ClientError, TimeoutError, OSError, UnicodeError) as error:  # UnicodeError: of an invalid host name
         cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
         raise HubError(f"{server.url}: {str(cause) or type(cause).__name__}; is a hub listening there?") from error
-    if status == 404:
-        raise UsageError(f"{server.url}: {_detail(body) or 'not found'}")
     if status != 200:
         raise HubError(f"{server.url}: {status} {_detail(body)}".rstrip())
     try:
@@ -144,7 +141,9 @@ async def fetch(server: Server, path: str, type_: type[T]) -> T:
             return msgspec.json.decode(body, type=type_)
         reason = f"it is a {found.kind} of {found.api_version}" if found.kind else "it has no kind"
     except msgspec.DecodeError as error:
-        reason = str(error)
+        from hub.kube.wire import fault
+
+        reason = fault(error)
     raise HubError(f"{server.url}: the answer is not from a hub of this version: {reason}")
 
 
@@ -153,7 +152,7 @@ def _credentials(server: Server) -> tuple[dict[str, str], ssl.SSLContext | bool]
     if server.token_file is not None:
         token = _content("--server-token-file", server.token_file).decode("utf-8", "replace").strip()
         if not TOKEN.fullmatch(token):
-            raise UsageError(
+            raise HubError(
                 f"--server-token-file {server.token_file}: must contain one token: one word of ASCII characters"
             )
         headers["Authorization"] = f"Bearer {token}"
@@ -165,7 +164,7 @@ def _credentials(server: Server) -> tuple[dict[str, str], ssl.SSLContext | bool]
     try:
         trust.load_verify_locations(cadata=pem)
     except (ssl.SSLError, ValueError) as error:
-        raise UsageError(f"--server-ca-file {server.ca_file}: contains no usable PEM certificate") from error
+        raise HubError(f"--server-ca-file {server.ca_file}: contains no certificate in PEM format") from error
     return headers, trust
 
 
@@ -173,12 +172,12 @@ def _content(flag: str, file: str) -> bytes:
     """Read the file that a flag names.
 
     Raises:
-        UsageError: it cannot be read.
+        HubError: it cannot be read.
     """
     try:
         return read_regular(file, FILE_LIMIT).data
     except OSError as error:
-        raise UsageError(f"{flag} {file}: cannot be read: {error.strerror}") from error
+        raise HubError(f"{flag} {file}: cannot be read: {error.strerror}") from error
 
 
 class _Document(msgspec.Struct, rename="camel"):

@@ -9,6 +9,7 @@ import msgspec
 from hub.election.elector import LeaseRecord
 from hub.errors import BadAnswer
 from hub.kube.client import Client
+from hub.kube.wire import fault
 
 PREFIX = "endpointslice-hub/"
 """Prefix of the annotations that belong to the election; updates do not keep other annotations."""
@@ -123,7 +124,7 @@ class KubeLease:
                 try:
                     event = _decode_event(line)
                 except (msgspec.DecodeError, ValueError, RecursionError) as error:
-                    raise BadAnswer(200, "", f"an event of the Lease that does not decode ({error})") from error
+                    raise BadAnswer(200, "", f"an event of the Lease that does not decode ({fault(error)})") from error
                 if event.type == "ERROR":
                     raise BadAnswer(200, "", "the watch of the Lease ended with an error")
                 if event.type in ("ADDED", "MODIFIED") and not _record(bytes(event.object)).holder:
@@ -142,7 +143,7 @@ def _record(body: bytes) -> LeaseRecord:
     try:
         lease = _decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise BadAnswer(200, "", f"a Lease that does not decode ({error})") from error
+        raise BadAnswer(200, "", f"a Lease that does not decode ({fault(error)})") from error
     if lease.kind != "Lease" or not lease.metadata.resource_version:
         # An update without a resourceVersion would overwrite another holder.
         found = lease.kind or "something without a kind"

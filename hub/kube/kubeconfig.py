@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
-from hub.errors import KubeconfigError
+from hub.errors import KubeconfigError, did_you_mean
 from hub.kube.cluster_access import (
     EXEC_VERSIONS,
     Auth,
@@ -104,10 +103,9 @@ def _choose(name: str | None, document: Document) -> str:
     else:
         problem = "no context given and no current-context set"
     known = sorted(document.contexts)
-    close = difflib.get_close_matches(wanted or "", known, n=1)
-    hint = f"did you mean {quote(close[0])}? " if close else ""
+    hint = did_you_mean(wanted or "", known)
     shown = join_first(list(map(quote, known)), 10) or "no contexts at all"
-    raise KubeconfigError(f"{document.origin}: {problem}; {hint}it has: {shown}")
+    raise KubeconfigError(f"{document.origin}: {problem}; {f'{hint} ' if hint else ''}it has: {shown}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +130,7 @@ class _Fields:
         known = tuple(known)
         for key in self.body:
             if key not in known:
-                close = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
-                hint = f'did you mean "{close[0]}"?' if close else "remove it"
+                hint = did_you_mean(key, known, "remove it")
                 line = self.body.lines[key]
                 raise KubeconfigError(f"{self.origin}:{line}: {self.place}: unknown field; {hint}")
 
@@ -169,7 +166,8 @@ class _Fields:
         except (binascii.Error, ValueError):
             self.refuse(key, "is not base64; write it with: base64 -w0 FILE")
         if marker.encode() not in data:
-            self.refuse(key, f"holds no PEM {marker.strip('-').lower()}; encode the PEM file as it is")
+            what = "private key" if "KEY" in marker else "certificate"
+            self.refuse(key, f"contains no {what} in PEM format; write it with: base64 -w0 FILE, from the PEM file")
         return data
 
     def path(self, key: str) -> Path | None:
@@ -244,8 +242,7 @@ def access_of(document: Document, policy: KubeconfigPolicy, context: str | None)
             fields.refuse(key, f"is missing; name one of the file's {key}s")
         target = among.get(name)
         if target is None:
-            close = difflib.get_close_matches(name, sorted(among), n=1)
-            hint = f"did you mean {quote(close[0])}?" if close else f"add it to {key}s"
+            hint = did_you_mean(name, among, f"add it to {key}s")
             fields.refuse(key, f"there is no {key} {quote(name)}; {hint}")
         place = f"context {quote(chosen)}, {key} {quote(name)}"
         return _Fields(target.body, place, target.origin, target.base, policy)
@@ -254,7 +251,8 @@ def access_of(document: Document, policy: KubeconfigPolicy, context: str | None)
     cluster.only(_CLUSTER_FIELDS)
     if cluster.flag("insecure-skip-tls-verify"):
         cluster.refuse(
-            "insecure-skip-tls-verify", "the hub refuses an unverified server; give its certificate-authority-data"
+            "insecure-skip-tls-verify",
+            "the hub always verifies the server's certificate; remove this field and give certificate-authority-data",
         )
     cluster.flag("disable-compression")
     server_name = cluster.text("tls-server-name")

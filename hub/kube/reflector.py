@@ -22,7 +22,7 @@ from hub.errors import (
     CredentialError,
     Expired,
     HubError,
-    UsageError,
+    KubeconfigError,
 )
 from hub.kube.client import Client, Stream, api_error
 from hub.kube.wire import Event, Resource
@@ -242,7 +242,7 @@ class Reflector(Generic[T]):
                 if self._recently_expired():
                     delay = self._failed(error) if while_listing else self._backoff.next(self._clock.now())
                     await self._clock.sleep(delay)
-            except (ApiError, ClusterUnreachable, CertificateRejected, CredentialError, UsageError) as error:
+            except (ApiError, ClusterUnreachable, CertificateRejected, CredentialError, KubeconfigError) as error:
                 await self._clock.sleep(self._failed(error))
 
     def _failed(self, error: HubError) -> float:

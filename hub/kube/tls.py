@@ -46,7 +46,7 @@ def client_context(
         try:
             context.load_verify_locations(cadata=ca.decode("ascii", "ignore"))
         except (ssl.SSLError, ValueError):
-            raise CredentialError(f"{what}: the certificate authority is not a PEM certificate") from None
+            raise CredentialError(f"{what}: the certificate authority contains no certificate in PEM format") from None
     if certificate is not None and key is not None:
         _load_pair(context, certificate, key, what)
     return context

@@ -42,6 +42,19 @@ UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
 """The errors that the decoder raises: its own, for invalid UTF-8, and for nesting that is too deep."""
 
 
+def fault(error: Exception) -> str:
+    """What an error of ``UNDECODABLE`` says about a body, without the decoder's own words and the body's values."""
+    if isinstance(error, msgspec.ValidationError):
+        _, _, place = str(error).partition(" - at `$")
+        where = f" at {place.strip('.`')}" if place else ""
+        return f"a field is missing or has another type{where}"
+    if isinstance(error, msgspec.DecodeError):
+        return "it is not JSON"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
 class Resource(NamedTuple, Generic[T]):
     """How to list, watch and decode the objects of one kind.
 
@@ -412,7 +425,7 @@ def _list_page(path: str, name: str, read: Callable[[bytes], KindOfPage[T]], bod
     try:
         found, objects, version, token = read(body)
     except UNDECODABLE as error:
-        raise BadAnswer(200, "", f"a list of {name} that does not decode ({error})", what=path) from error
+        raise BadAnswer(200, "", f"a list of {name} that does not decode ({fault(error)})", what=path) from error
     if found != _KINDS[name]:
         raise BadAnswer(200, "", f"{found or 'something without a kind'} instead of a {_KINDS[name]}", what=path)
     if not version:
@@ -520,7 +533,7 @@ def decode_identity(body: bytes) -> protobuf.Identity:
             meta = _decode_meta_only(body).metadata
             found = protobuf.Identity(meta.uid, meta.resource_version)
     except UNDECODABLE as error:
-        raise BadAnswer(200, "", f"an object that does not decode ({error})") from error
+        raise BadAnswer(200, "", f"an object that does not decode ({fault(error)})") from error
     if not found.resource_version:
         raise BadAnswer(200, "", "an object without a resourceVersion")
     return found
@@ -535,7 +548,7 @@ def decode_slice(body: bytes) -> Slice:
     try:
         return _slice(_decode_slice(body))
     except UNDECODABLE as error:
-        raise BadAnswer(200, "", f"an EndpointSlice that does not decode ({error})") from error
+        raise BadAnswer(200, "", f"an EndpointSlice that does not decode ({fault(error)})") from error
 
 
 def decode_config_map(body: bytes) -> ConfigMap:
@@ -547,7 +560,7 @@ def decode_config_map(body: bytes) -> ConfigMap:
     try:
         return _config_map(_decode_config_map(body))
     except UNDECODABLE as error:
-        raise BadAnswer(200, "", f"a ConfigMap that does not decode ({error})") from error
+        raise BadAnswer(200, "", f"a ConfigMap that does not decode ({fault(error)})") from error
 
 
 def decode_secret(body: bytes) -> SecretData:

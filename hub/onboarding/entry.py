@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from hub.errors import UsageError
+from hub.errors import HubError
 
 
-class UnsupportedLayout(UsageError):
+class UnsupportedLayout(HubError):
     """The layout of the text is not supported, so the user must edit it; the message says where."""
 
 

@@ -175,7 +175,8 @@ class Renewal:
         if new_life is None or new_life[1] <= life[1]:
             raise CredentialError(f"cluster {name} gives a token that does not end later than the present one")
         changed = with_token(content, token, new) or b""
-        parse_kubeconfig(changed, origin=f"Secret {source.secret}", policy=KubeconfigPolicy(), context=source.context)
+        origin = f"Secret {self._secrets.namespace}/{source.secret}"
+        parse_kubeconfig(changed, origin=origin, policy=KubeconfigPolicy(), context=source.context)
         body = msgspec.json.encode(replace_content(found, source.key, changed))
         await self._client.request(
             "PUT", self._secrets.path(source.secret), body=body, timeout=TIMEOUT, admit=self._still_leads

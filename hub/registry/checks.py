@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from hub.errors import did_you_mean
 from hub.model import LOCAL
-from hub.registry.report import KeyPath, Report, did_you_mean, written
+from hub.registry.report import KeyPath, Report, written
 from hub.registry.selection import Selection
 from hub.registry.values import kind, shown
 
@@ -207,8 +208,12 @@ def _selector(at: KeyPath, selector: Raw, source: Raw, selection: Selection, rep
     lacking = [name for name in selected if name in selection.without_provider] if "provider" not in source else []
     if not selected:
         used = selection.labels_in_use()
-        hint = f"labels in use: {', '.join(used[:10])}" if used else "no cluster has labels"
-        report.add((*at, "clusterSelector"), "selects no cluster", hint)
+        if used:
+            message, hint = "selects no cluster: none has these labels", f"labels in use: {', '.join(used[:10])}"
+        else:
+            message = "selects no cluster: none has labels"
+            hint = "give clusters labels, such as labels: {region: eu}, or name one with cluster"
+        report.add((*at, "clusterSelector"), message, hint)
     elif lacking:
         report.add(at, f"neither the source nor cluster {lacking[0]} has a provider", "add provider: to one of them")
 

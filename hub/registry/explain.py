@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from hub.registry.report import KeyPath, Report, did_you_mean
+from hub.errors import did_you_mean
+from hub.registry.report import KeyPath, Report
 from hub.registry.values import BadValue, kind, shown
 
 M = TypeVar("M", bound=BaseModel)
@@ -94,10 +95,6 @@ def _limit(code: str, value: object, context: Mapping[str, Any]) -> tuple[str, s
             return "must not be empty", ""
         case "too_long":
             return f"must not have more than {context['max_length']} entries", ""
-        case "string_too_long":
-            return f"must not be longer than {context['max_length']} characters", ""
-        case "string_pattern_mismatch":
-            return f"must match {context['pattern']}, not {shown(value)}", ""
         case _:
             return f"is not valid ({code}): {shown(value)}", ""
 

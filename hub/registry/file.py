@@ -43,10 +43,25 @@ def read(path: str | os.PathLike[str]) -> bytes:
     try:
         return read_regular(file, MAX_BYTES).data
     except TooLarge as error:
-        raise refusal(file, f"is too large: {error.size:,} bytes, at most {MAX_BYTES:,} are read") from error
+        raise _too_large(file, error.size) from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise refusal(file, f"cannot be read: {reason}") from error
+
+
+def checked_size(content: bytes, file: str) -> bytes:
+    """The content.
+
+    Raises:
+        RegistryError: it is larger than 4 MiB.
+    """
+    if len(content) > MAX_BYTES:
+        raise _too_large(file, len(content))
+    return content
+
+
+def _too_large(file: str, size: int) -> RegistryError:
+    return refusal(file, f"is too large: {size:,} bytes, at most {MAX_BYTES:,} are read")
 
 
 def refusal(file: str, message: str) -> RegistryError:

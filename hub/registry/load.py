@@ -75,7 +75,8 @@ def _data(content: bytes, report: Report) -> Mapping[str, Any] | None:
     elif not isinstance(data, dict):
         report.add((), f"must be a mapping, not {kind(data)}", _START)
     elif "version" not in data:
-        report.add((), "version is required", "write version: 1")
+        hint = "write version: 1 at its top, also if it is in a ConfigMap or a Secret"
+        report.add((), "the registry has no version", hint)
     elif data["version"] != VERSION or isinstance(data["version"], (bool, float)):
         version = data["version"]
         hint = "remove the quotes" if version == str(VERSION) else "this hub reads version 1"

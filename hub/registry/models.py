@@ -95,6 +95,7 @@ CelText = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 4096, "examples": ["cluster == 'local'"]}),
 ]
 HostName = Annotated[str, PlainValidator(values.host), _schema(values.HOST_PATTERN, "shop.example.com", longest=253)]
+HttpPath = Annotated[str, PlainValidator(values.http_path), _schema("/[!-~]*", "/healthz?ready=1", longest=1024)]
 StatusRange = Annotated[
     tuple[int, int],
     PlainValidator(values.status_range),
@@ -196,9 +197,7 @@ class Health(Section):
     rise: Annotated[int, Field(ge=1, le=1000)] | None = optional("Successes in a row that make an address healthy.", 2)
     fall: Annotated[int, Field(ge=1, le=1000)] | None = optional("Failures in a row that make it unhealthy.", 3)
     on_fail: Literal["not-ready", "remove"] | None = optional("What happens to an unhealthy address.", "not-ready")
-    path: Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=1024)] | None = optional(
-        "Path, and query, of an HTTP probe.", "/"
-    )
+    path: HttpPath | None = optional("Path, and query, of an HTTP probe.", "/")
     method: Literal["GET", "HEAD", "OPTIONS"] | None = optional("Method of an HTTP probe.", "GET")
     host: HostName | None = optional("Host header; default: the address.")
     headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=32)] | None = optional(

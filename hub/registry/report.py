@@ -6,9 +6,7 @@ whole file is rejected or which entries are broken.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hub.errors import Problem, one_line
@@ -124,14 +122,3 @@ def written(path: KeyPath) -> str:
         else:
             text += f'["{part[:63]}"]'
     return text
-
-
-def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint that suggests the most similar known word, ignoring case; ``otherwise`` if none is similar."""
-    folded = {candidate.casefold(): candidate for candidate in sorted(known)}
-    close = difflib.get_close_matches(str(word)[:NAME_CUT].casefold(), folded, n=1, cutoff=0.6)
-    return f"did you mean {folded[close[0]]}" if close else otherwise
-
-
-NAME_CUT = 100
-"""Only this many characters of a word are compared, since difflib takes quadratic time."""

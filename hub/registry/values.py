@@ -238,7 +238,10 @@ def owner(value: object) -> str:
     """The hub's owner: a label value, and a DNS subdomain since the names of Lease and ConfigMaps end with it."""
     written = previous_owner(value)
     if not _SUBDOMAIN.fullmatch(written):
-        raise BadValue(f"cannot end the name of a Lease: {shown(written)}", "a-z, 0-9, - and . inside")
+        raise BadValue(
+            f"must consist of a-z, 0-9, and - or . inside, not {shown(written)}",
+            "the name of the hub's Lease ends with it",
+        )
     return written
 
 
@@ -317,7 +320,7 @@ def cidr(value: object) -> Network:
     if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
         raise BadValue(f"is an IPv4 network written as IPv6: {shown(written)}", "write it as IPv4")
     if network.network_address != address:
-        raise BadValue(f"has bits set outside the mask: {shown(written)}", f"did you mean {network}")
+        raise BadValue(f"has bits set outside the mask: {shown(written)}", f"did you mean {network}?")
     return network
 
 
@@ -365,7 +368,7 @@ def _range(
     if not least <= first <= most or not least <= last <= most:
         raise BadValue(f"is outside the {what} from {least} to {most}: {shown(value)}")
     if first > last:
-        raise BadValue(f"is a range that ends before it starts: {shown(value)}", f"did you mean {last}-{first}")
+        raise BadValue(f"is a range that ends before it starts: {shown(value)}", f"did you mean {last}-{first}?")
     return first, last
 
 
@@ -429,6 +432,16 @@ def host(value: object) -> str:
     written = text(value)
     if len(written) > NAME_LIMIT or not _HOST.fullmatch(written):
         raise BadValue(f"is not a host: {shown(written)}", "such as shop.example.com")
+    return written
+
+
+def http_path(value: object) -> str:
+    """The path, and query, of an HTTP request."""
+    written = text(value)
+    if not written.startswith("/"):
+        raise BadValue(f"must begin with /, not {shown(written)}", _suggested(http_path, f"/{written}", ""))
+    if not written.isascii() or " " in written:
+        raise BadValue(f"has a character that a path cannot have: {shown(written)}", "write it as %XX, a space as %20")
     return written
 
 

@@ -8,7 +8,7 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from hub.errors import UsageError
+from hub.errors import HubError
 from hub.runtime.clock import Clock
 from hub.runtime.files import read_regular, signature
 
@@ -29,7 +29,7 @@ class Certificate:
         key_file: path of the private key, PEM, not encrypted.
 
     Raises:
-        UsageError: the files cannot be used.
+        HubError: the files cannot be used.
     """
 
     def __init__(self, cert_file: str, key_file: str) -> None:
@@ -39,7 +39,7 @@ class Certificate:
         self._used = self._stamp()
         self._last_problem = ""
         if problem := self._load():
-            raise UsageError(problem)
+            raise HubError(problem)
 
     async def follow(self, clock: Clock) -> None:
         """Read the files again when they change, until cancelled. If they are unusable, the old certificate stays."""
@@ -62,7 +62,7 @@ class Certificate:
         for flag, file, part in zip(FLAGS, self._files, (b"CERTIFICATE-----", b"PRIVATE KEY-----"), strict=True):
             try:
                 if part not in read_regular(file, LIMIT).data:
-                    return f"{flag} {file}: holds no PEM {part.decode().strip('-').lower()}"
+                    return f"{flag} {file}: contains no {part.decode().strip('-').lower()} in PEM format"
             except (OSError, ValueError) as error:
                 return f"{flag} {file}: cannot be read: {getattr(error, 'strerror', error)}"
         try:

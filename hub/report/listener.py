@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from hub.errors import UsageError
+from hub.errors import HubError
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ async def listening(
             from a browser.
 
     Raises:
-        UsageError: the address cannot be listened on.
+        HubError: the address cannot be listened on.
     """
     if address is None:
         yield
@@ -109,7 +109,7 @@ async def bind(address: Address, *, flag: str, what: str) -> list[socket.socket]
         what: the service on the address, for errors.
 
     Raises:
-        UsageError: the address cannot be listened on.
+        HubError: the address cannot be listened on.
     """
     loop = asyncio.get_running_loop()
     bound: list[socket.socket] = []
@@ -127,7 +127,7 @@ async def bind(address: Address, *, flag: str, what: str) -> list[socket.socket]
         for socket_ in bound:
             socket_.close()
         reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-        raise UsageError(f"{flag} {address}: {reason}; give another HOST:PORT, or 0 for no {what}") from error
+        raise HubError(f"{flag} {address}: {reason}; give another HOST:PORT, or 0 for no {what}") from error
     return bound
 
 

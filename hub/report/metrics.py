@@ -69,7 +69,7 @@ def serving_metrics(address: Address | None, metrics: Metrics) -> AbstractAsyncC
         metrics: the metrics to serve.
 
     Raises:
-        UsageError: the address cannot be listened on.
+        HubError: the address cannot be listened on.
     """
 
     async def answer(request: Request) -> Reply:

@@ -63,7 +63,7 @@ def serving(address: Address | None, hub: Probed) -> AbstractAsyncContextManager
         hub: the hub to probe.
 
     Raises:
-        UsageError: the address cannot be listened on.
+        HubError: the address cannot be listened on.
     """
 
     async def respond(request: Request) -> Reply:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Final, Literal
 from hub.decide.addresses import Rejected, parse
 from hub.decide.decision import Decision
 from hub.decide.explain import Facts, Step, explain_address, explain_node, explain_service
+from hub.errors import closest
 from hub.model import TargetKey
 from hub.report.detail import steps_of
 from hub.report.facts import copied, gather, known_targets, unknown_sources
@@ -68,4 +68,4 @@ def _hint(subject: str, kind: Kind, facts: Facts, targets: Iterable[TargetKey]) 
     if kind == "address":
         return ""
     names = map(str, targets) if kind == "Service" else {name for source in facts.sources for name in source.nodes}
-    return next(iter(difflib.get_close_matches(subject, sorted(names), n=1)), "")
+    return closest(subject, names)

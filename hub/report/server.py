@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from hub.errors import UsageError
+from hub.errors import HubError, UsageError
 from hub.kube.hosts import DNS_NAME, is_address, same_host
 from hub.report.listener import Address, bind, host_and_port, is_loopback
 
@@ -78,7 +78,8 @@ async def listening(listen: Listen, hub: HubState) -> AsyncIterator[tuple[str, .
     """Answer requests while the context is open; yields the URLs of the page.
 
     Raises:
-        UsageError: the address cannot be listened on, or a certificate cannot be read.
+        UsageError: as for :meth:`Listen.check`.
+        HubError: the address cannot be listened on, or a certificate cannot be read.
     """
     listen.check()
     if listen.address is None:
@@ -93,7 +94,7 @@ async def listening(listen: Listen, hub: HubState) -> AsyncIterator[tuple[str, .
         log.warning("tokens travel unencrypted to %s; give --tls-cert-file and --tls-private-key-file", listen.address)
     try:
         sockets = await bind(listen.address, flag="--listen", what="status page")
-    except UsageError as error:
+    except HubError as error:
         if not listen.by_default:
             raise
         log.warning("no status page: %s", error)

@@ -5,7 +5,6 @@ Only named consumers are imported, each in its own thread.
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import inspect
 from collections.abc import Callable, Iterable
@@ -13,7 +12,7 @@ from typing import Any, Final
 
 from pluggy import PluginValidationError
 
-from hub.errors import UsageError
+from hub.errors import HubError, did_you_mean
 from hub.plugin.hooks import plugin_manager
 from hub.plugin.views import VIEWS_ENTRY_POINT_GROUP
 
@@ -22,7 +21,7 @@ Find = Callable[[], Iterable[importlib.metadata.EntryPoint]]
 HOOKS: Final = ("hub_endpoint_upserted", "hub_endpoint_deleted", "hub_endpoints_listed")
 
 
-class ConsumerUnavailable(UsageError):
+class ConsumerUnavailable(HubError):
     """A consumer cannot be used: it is not installed, ambiguous, or its hooks are invalid."""
 
 
@@ -40,10 +39,8 @@ def load(name: str, find: Find = installed) -> Any:
     points = list(find())
     mine = [point for point in points if point.name == name]
     if not mine:
-        close = difflib.get_close_matches(name, [point.name for point in points], n=1)
-        hint = (
-            f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted({p.name for p in points})) or 'none'}"
-        )
+        names = sorted({point.name for point in points})
+        hint = did_you_mean(name, names, f"known: {', '.join(names) or 'none'}")
         raise ConsumerUnavailable(f"no installed distribution has it in group {VIEWS_ENTRY_POINT_GROUP} ({hint})")
     if len(mine) > 1:
         owners = ", ".join(sorted(map(_owner, mine)))

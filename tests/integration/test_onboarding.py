@@ -369,7 +369,7 @@ def test_the_kubeconfig_of_the_hub_cluster_is_refused(world: World, hub: Hub) ->
 def test_a_context_that_is_not_there_is_named(world: World, hub: Hub) -> None:
     """A context that does not exist is an error that suggests similar ones."""
     said = hub(*APPLY, "--context", "remote-l")
-    assert (said.code, 'did you mean "remote-1"?' in said.err) == (3, True), said.err
+    assert (said.code, "did you mean remote-1?" in said.err) == (3, True), said.err
 
 
 @pytest.mark.parametrize(

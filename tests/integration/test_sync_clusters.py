@@ -376,7 +376,7 @@ def test_a_kubeconfig_from_a_secret_is_used_and_followed(world: World) -> None:
     )
 
     with RunningHub(world) as hub:
-        eventually(lambda: "Secret us of the hub cluster does not exist" in hub.state("us"))
+        eventually(lambda: "Secret default/us of the hub cluster does not exist" in hub.state("us"))
         edit(world.folder / "us", token="wrong")
         world.hub_cluster.api.post(secrets, {"metadata": {"name": "us"}, "data": {"kubeconfig": encoded(world)}})
         eventually(lambda: hub.state("us").startswith("Degraded: 401"))

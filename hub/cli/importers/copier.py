@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hub.cli.importers.document import Document, Noted, render
-from hub.errors import UsageError
+from hub.errors import HubError
 from hub.model import Service, TargetKey
 from hub.registry.copies.annotations import ENABLED, NAME, NAMESPACE, PROVIDER, YES
 from hub.registry.spec import ENDPOINT_COPIER
@@ -32,7 +32,7 @@ def services(documents: Iterable[Mapping[str, Any]]) -> list[Service]:
     """The Services among the objects of manifests, with the fields that matter for copies.
 
     Raises:
-        UsageError: a Service has no name, or its annotations are not a mapping.
+        HubError: a Service has no name, or its annotations are not a mapping.
     """
     found = []
     for manifest in documents:
@@ -42,7 +42,7 @@ def services(documents: Iterable[Mapping[str, Any]]) -> list[Service]:
         meta = meta if isinstance(meta, dict) else {}
         name, annotations = meta.get("name"), meta.get("annotations") or {}
         if not isinstance(name, str) or not isinstance(annotations, dict):
-            raise UsageError("a Service without a name, or with annotations that are not a mapping")
+            raise HubError("a Service without a name, or with annotations that are not a mapping")
         texts = {str(key): value if isinstance(value, str) else "" for key, value in annotations.items()}
         selects = isinstance(spec, dict) and bool(spec.get("selector"))
         found.append(Service(str(meta.get("namespace") or "default"), name, selector=selects, annotations=texts))
@@ -58,13 +58,13 @@ def build(found: Iterable[Service], managed: TargetKey, source: TargetKey) -> Do
         source: the Service that it is a copy of.
 
     Raises:
-        UsageError: no Service asks for a copy.
+        HubError: no Service asks for a copy.
     """
     ordered = sorted(found, key=lambda service: service.key)
     asking = [service for service in ordered if service.annotations.get(ENABLED) == YES]
     alone = [service for service in ordered if service.key == managed and service not in asking]
     if not (asking or alone):
-        raise UsageError(f'no Service has the annotation {ENABLED}: "{YES}", and none is {managed}')
+        raise HubError(f'no Service has the annotation {ENABLED}: "{YES}", and none is {managed}')
     tree: dict[str, Any] = {"version": 1, "clusters": []}
     if alone:
         copy = {"name": PROVIDER, "config": {"namespace": source.namespace, "name": source.name}}

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hub.errors import Problem, UsageError
+from hub.errors import HubError, Problem
 from hub.registry.report import KeyPath, written
 
 WIDTH: Final = 110
@@ -54,10 +54,10 @@ class Document:
     text: str
     origins: Mapping[str, str]
 
-    def error(self, problems: Sequence[Problem]) -> UsageError:
+    def error(self, problems: Sequence[Problem]) -> HubError:
         """The loader's problems in the user's terms: with the name of a variable instead of a line."""
         lines = dict.fromkeys(f"{self._origin(problem.path)}: {_problem_text(problem)}" for problem in problems)
-        return UsageError("; ".join(lines))
+        return HubError("; ".join(lines))
 
     def _origin(self, path: str) -> str:
         while path and path not in self.origins:

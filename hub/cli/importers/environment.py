@@ -15,7 +15,7 @@ from hub.cli.importers import script
 from hub.cli.importers.document import Document, Noted, render
 from hub.cli.importers.target import CLUSTER, POLL, VARIABLES, owner, service
 from hub.cli.importers.variables import Variables
-from hub.errors import UsageError
+from hub.errors import HubError
 from hub.registry import values
 
 EVERYTHING: Final = ["0.0.0.0/0", "::/0"]
@@ -61,7 +61,7 @@ def build(variables: Variables, *, complete: bool = False) -> Imported:
         complete: the document must run without changes, with nothing left for a reader to fill in.
 
     Raises:
-        UsageError: variables are missing or invalid; the message names all of them.
+        HubError: variables are missing or invalid; the message names all of them.
     """
     kind = _kind(variables)
     if complete and kind == "static":
@@ -168,7 +168,7 @@ def _cidrs(variables: Variables) -> Noted:
         return Noted(EVERYTHING, "SECURED_SUBNET_CIDR is empty: every address is allowed. Better list your networks.")
     try:
         found = script.network(text)
-    except UsageError as error:
+    except HubError as error:
         variables.problem("SECURED_SUBNET_CIDR", str(error))
         return Noted(EVERYTHING)
     note = "" if found == text else f"SECURED_SUBNET_CIDR is {text}: the same network."

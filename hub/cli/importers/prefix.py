@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import IPv4Network, collapse_addresses
 
-from hub.errors import UsageError
+from hub.errors import HubError
 
 EVERYTHING = "0.0.0.0/0"
 
@@ -17,7 +17,7 @@ def networks(prefix: str) -> list[str]:
     10.0.100.0 to 10.0.199.255, since prefixes are compared as text.
 
     Raises:
-        UsageError: no IPv4 address starts like this.
+        HubError: no IPv4 address starts like this.
     """
     parts = prefix.split(".")
     done, cut = parts[:-1], parts[-1]
@@ -41,5 +41,5 @@ def _network(octets: Sequence[str]) -> str:
     return ".".join([*octets, *["0"] * (4 - len(octets))]) + f"/{8 * len(octets)}"
 
 
-def _none(prefix: str) -> UsageError:
-    return UsageError(f"no IPv4 address starts with {prefix[:64]!r}: write allowedCIDRs by hand")
+def _none(prefix: str) -> HubError:
+    return HubError(f"no IPv4 address starts with {prefix[:64]!r}: write allowedCIDRs by hand")

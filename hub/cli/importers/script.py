@@ -16,7 +16,7 @@ from hub.cli.importers.document import Document, Noted, render
 from hub.cli.importers.prefix import networks
 from hub.cli.importers.target import CLUSTER, owner, service
 from hub.cli.importers.variables import Variables
-from hub.errors import UsageError
+from hub.errors import HubError
 from hub.registry import values
 
 VARIABLES: Final = (
@@ -52,7 +52,7 @@ def build(variables: Variables) -> Document:
     """The registry of the script's environment, with the controller's Service if its variables are there too.
 
     Raises:
-        UsageError: variables are missing or invalid; the message names all of them.
+        HubError: variables are missing or invalid; the message names all of them.
     """
     entry = cluster(variables)
     notes = [_HEADING, *filter(None, [variables.unread_note])]
@@ -152,14 +152,14 @@ def _cidrs(variables: Variables) -> Noted:
     cidr = variables.text("SECURED_SUBNET_CIDR")
     try:
         inside = [IPv4Network(found) for found in networks(prefix)]
-    except UsageError as error:
+    except HubError as error:
         variables.problem("SECURED_SUBNET_PREFIX", str(error))
         return Noted([])
     note = f"Addresses whose text starts with {prefix!r} (SECURED_SUBNET_PREFIX)"
     if cidr:
         try:
             outer = ip_network(network(cidr))
-        except UsageError as error:
+        except HubError as error:
             variables.problem("SECURED_SUBNET_CIDR", str(error))
             return Noted([])
         inside = [both for inner in inside if (both := _both(inner, outer)) is not None]
@@ -180,14 +180,14 @@ def network(text: str) -> str:
     """A network as Go parses it: bits outside the mask are cleared.
 
     Raises:
-        UsageError: the text is not a network.
+        HubError: the text is not a network.
     """
     try:
         values.cidr(text)
     except values.BadValue as bad:
         if "/" not in text:
-            raise UsageError(f"{bad.message} ({bad.hint})") from None
+            raise HubError(f"{bad.message} ({bad.hint})") from None
     try:
         return str(ip_network(text, strict=False))
     except ValueError:
-        raise UsageError(f"is not a network: {values.shown(text)} (such as 10.7.0.0/16)") from None
+        raise HubError(f"is not a network: {values.shown(text)} (such as 10.7.0.0/16)") from None

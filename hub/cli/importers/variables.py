@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from hub.errors import UsageError
+from hub.errors import HubError
 from hub.registry import values
 
 T = TypeVar("T")
@@ -112,10 +112,10 @@ class Variables:
         """Raise all reported problems in one error.
 
         Raises:
-            UsageError: there are problems.
+            HubError: there are problems.
         """
         if self.problems:
-            raise UsageError("; ".join(dict.fromkeys(self.problems)))
+            raise HubError("; ".join(dict.fromkeys(self.problems)))
 
     def _valid(self, name: str, parse: Callable[[object], T], value: str) -> T | None:
         try:
@@ -136,7 +136,7 @@ def from_texts(texts: Sequence[tuple[str, str]], marks: Sequence[str]) -> Variab
         marks: variables of which the tool's container has at least one.
 
     Raises:
-        UsageError: no container or assignment has one of ``marks``.
+        HubError: no container or assignment has one of ``marks``.
     """
     known: dict[str, str] = {}
     objects: list[Mapping[str, Any]] = []
@@ -152,7 +152,7 @@ def from_texts(texts: Sequence[tuple[str, str]], marks: Sequence[str]) -> Variab
             return Variables(known | dict(found.values), found.references, declared=True, unread=found.unread)
     if not any(mark in known for mark in marks):
         names = ", ".join(name for name, _ in texts)
-        raise UsageError(f"{names}: no container has a variable such as {marks[0]}")
+        raise HubError(f"{names}: no container has a variable such as {marks[0]}")
     return Variables(known, declared=True)
 
 
@@ -160,7 +160,7 @@ def documents(name: str, text: str) -> list[Mapping[str, Any]]:
     """The objects in a file of YAML documents, with Lists split into their items.
 
     Raises:
-        UsageError: the file is not YAML.
+        HubError: the file is not YAML.
     """
     import yaml
 
@@ -169,9 +169,9 @@ def documents(name: str, text: str) -> list[Mapping[str, Any]]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
-        raise UsageError(f"{name}{place}: is not YAML: {getattr(error, 'problem', None) or 'unreadable'}") from None
+        raise HubError(f"{name}{place}: is not YAML: {getattr(error, 'problem', None) or 'unreadable'}") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name}: is not YAML: {type(error).__name__}") from None
+        raise HubError(f"{name}: is not YAML: {type(error).__name__}") from None
     return [item for document in loaded if isinstance(document, dict) for item in _items(document)]
 
 
@@ -197,11 +197,11 @@ def _assignments(name: str, text: str) -> dict[str, str]:
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
-            raise UsageError(f"{name}:{number}: {error}") from None
+            raise HubError(f"{name}:{number}: {error}") from None
         for word in words[1:] if words[:1] == ["export"] else words:
             variable, sign, value = word.partition("=")
             if not sign or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
-                raise UsageError(f"{name}:{number}: is neither a manifest nor an assignment NAME=value")
+                raise HubError(f"{name}:{number}: is neither a manifest nor an assignment NAME=value")
             found[variable] = value
     return found
 

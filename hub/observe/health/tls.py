@@ -165,5 +165,7 @@ def _certificates(path: str, folder: str) -> str:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
-        raise TrustError(f"health.ca {path} holds no certificate in PEM") from None
+        raise TrustError(
+            f"health.ca {path}: contains no certificate in PEM format (-----BEGIN CERTIFICATE-----)"
+        ) from None
     return text

@@ -8,6 +8,7 @@ import msgspec
 
 from hub.errors import BadAnswer
 from hub.kube.client import Client
+from hub.kube.wire import fault
 
 T = TypeVar("T")
 
@@ -32,4 +33,4 @@ async def fetch(client: Client, path: str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
-        raise BadAnswer(200, "", f"a ConfigMap that does not decode ({error})", what=path) from error
+        raise BadAnswer(200, "", f"a ConfigMap that does not decode ({fault(error)})", what=path) from error

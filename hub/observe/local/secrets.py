@@ -7,11 +7,12 @@ the account may not watch a Secret, callers read it again every half minute. Val
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hub.errors import Forbidden, HubError, NotFound
+from hub.errors import CredentialError, Forbidden, HubError, NotFound
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector, RelistSlots
 from hub.kube.wire import SECRETS, SecretData, decode_secret
@@ -62,6 +63,22 @@ class Secrets:
         if followed.found is None:
             raise NotFound(404, "NotFound", f'secrets "{name}" not found', what=f"GET {self.path(name)}")
         return followed.found.data
+
+    async def text(self, name: str, key: str) -> str:
+        """The value of one key.
+
+        Raises:
+            CredentialError: the Secret does not have it as text.
+            HubError: as for :meth:`read`.
+        """
+        data = await self.read(name)
+        try:
+            return base64.b64decode(data[key]).decode()
+        except KeyError:
+            problem = f"has no key {key!r}"
+        except ValueError:
+            problem = f"key {key!r} is not text in base64"
+        raise CredentialError(f"Secret {self.namespace}/{name}: {problem}")
 
     def version(self, name: str) -> str | None:
         """The Secret's version, which changes with it; None if it is not followed (yet): only a read shows a change."""

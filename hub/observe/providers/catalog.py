@@ -9,7 +9,6 @@ may be inconsistent. The result of an import that ends after its deadline is use
 from __future__ import annotations
 
 import asyncio
-import difflib
 import importlib.metadata
 import importlib.util
 import logging
@@ -23,7 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 from pluggy import PluginValidationError
 
-from hub.errors import ProviderError
+from hub.errors import ProviderError, did_you_mean
 from hub.model import GuardDefaults
 from hub.plugin.config import is_model, schema
 from hub.plugin.hooks import plugin_manager
@@ -189,8 +188,7 @@ class Catalog:
     def _start(self, name: str) -> _Load:
         points = self._index().get(name)
         if not points:
-            close = difflib.get_close_matches(name, self._index(), n=1)
-            hint = f"did you mean {close[0]!r}?" if close else "install it; hub providers lists what is there"
+            hint = did_you_mean(name, self._index(), "install it; hub providers lists what is there")
             raise ProviderUnavailable(name, f"no installed distribution provides it ({hint})")
         if len(points) > 1:
             raise ProviderUnavailable(name, _duplicates(points))

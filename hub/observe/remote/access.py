@@ -89,7 +89,7 @@ class Connector:
                 raise KubeconfigError(f"{source.written or source.path} {error.strerror}") from error
         content = await self._secret(spec.name, source)
         policy = KubeconfigPolicy(self.allow_exec, denied_servers=self.denied_servers)
-        return parse_kubeconfig(content, origin=f"Secret {source.secret}", policy=policy, context=source.context)
+        return parse_kubeconfig(content, origin=self._where(source), policy=policy, context=source.context)
 
     async def _secret(self, cluster: str, source: KubeconfigSecret) -> bytes:
         """The content of a Secret's key.
@@ -97,15 +97,15 @@ class Connector:
         Raises:
             KubeconfigError: for every failure, since it says nothing about the remote cluster.
         """
+        where = f"cluster {cluster}: {self._where(source)} of the hub cluster"
         if self.read_secret is None:
-            raise KubeconfigError(f"cluster {cluster}: its kubeconfig is in Secret {source.secret}, not read here")
-        where = f"cluster {cluster}: Secret {source.secret} of the hub cluster"
+            raise KubeconfigError(f"{where} is not read here")
         try:
             return base64.b64decode((await self.read_secret(source.secret))[source.key])
         except NotFound as error:
             raise KubeconfigError(
-                f"{where} does not exist; create it in namespace {self.secrets_namespace} "
-                "(the only one that the hub reads, see --secrets-namespace)"
+                f"{where} does not exist; create it there, in the only namespace that the hub reads "
+                "(--secrets-namespace)"
             ) from error
         except Forbidden as error:
             raise KubeconfigError(
@@ -117,6 +117,9 @@ class Connector:
             raise KubeconfigError(f"{where}: key {source.key!r} is not base64") from None
         except HubError as error:
             raise KubeconfigError(f"{where} cannot be read: {error}") from error
+
+    def _where(self, source: KubeconfigSecret) -> str:
+        return f"Secret {self.secrets_namespace}/{source.secret}"
 
     async def stamp(self, spec: ClusterSpec) -> object:
         """A cheap value that changes when the entry's kubeconfig may have changed; None = unknown.

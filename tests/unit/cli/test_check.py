@@ -49,6 +49,31 @@ def test_check_of_a_valid_file_prints_its_numbers() -> None:
     assert (result.output, result.exit_code) == ("f.yaml: ok; 2 clusters, 1 service\n", 0)
 
 
+def test_check_reads_stdin() -> None:
+    """With - the registry is read from stdin, and messages say so."""
+    result = CliRunner().invoke(cli, ["check", "-"], input=GOOD)
+    assert (result.output, result.exit_code) == ("stdin: ok; 2 clusters, 1 service\n", 0)
+
+    result = CliRunner().invoke(cli, ["check", "-"], input=GOOD.replace("10.7.0.0/16", "10.7.0.1/16"))
+    assert result.stdout.startswith("stdin:5:20: clusters[0].allowedCIDRs[0]: ")
+    assert result.exit_code == 1
+
+    result = CliRunner().invoke(cli, ["check", "-"], input="#" * (4 << 20) + "\n")
+    assert (result.stderr, result.exit_code) == (
+        "Error: stdin: is too large: 4,194,305 bytes, at most 4,194,304 are read\n",
+        3,
+    )
+
+
+def test_check_takes_the_file_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an argument the file is that of the hub's Pod; an argument wins."""
+    Path("pod.yaml").write_text(GOOD)
+    monkeypatch.setenv("ENDPOINTSLICE_HUB_REGISTRY", "pod.yaml")
+
+    assert CliRunner().invoke(cli, ["check"]).output == "pod.yaml: ok; 2 clusters, 1 service\n"
+    assert check(GOOD).output == "f.yaml: ok; 2 clusters, 1 service\n"
+
+
 def test_check_prints_one_problem_per_line_with_its_place() -> None:
     """All problems are listed with their places, then a summary; exit code 1."""
     result = check(GOOD.replace("10.7.0.0/16", "10.7.0.1/16").replace("cluster: us", "cluster: uk"))
@@ -84,7 +109,7 @@ def test_check_names_providers_that_are_not_installed() -> None:
 
     assert result.stdout.splitlines()[0] == (
         "f.yaml:6:22: clusters[0].provider.name: provider 'node-adresses': no installed distribution provides it "
-        "(did you mean 'node-addresses'?)"
+        "(did you mean node-addresses?)"
     )
     assert result.exit_code == 1
 
@@ -109,7 +134,10 @@ def test_check_finds_a_node_provider_without_nodes() -> None:
     """A provider that resolves Nodes is a problem in a cluster whose Nodes are not followed."""
     result = check(GOOD.replace("    kubeconfig: {path: us}\n", ""))
 
-    assert "clusters[1].provider.name: provider 'node-addresses' resolves Nodes" in result.stdout
+    assert (
+        "clusters[1].provider.name: provider node-addresses finds addresses of Nodes, and cluster us has no kubeconfig "
+        "(give the cluster a kubeconfig)"
+    ) in result.stdout
     assert result.exit_code == 1
 
 
@@ -131,7 +159,7 @@ def test_check_finds_a_node_provider_without_nodes_behind_a_selector() -> None:
     """With a selector, the first selected cluster without Nodes is named, once, at the source's provider."""
     result = check(SELECTED + BY_LABEL)
 
-    said = "provider 'node-addresses' resolves Nodes, but the hub follows no Nodes of cluster old"
+    said = "provider node-addresses finds addresses of Nodes, and cluster old has no kubeconfig"
     assert result.stdout.splitlines() == [
         f"f.yaml:10:58: services[0].sources[0].provider.name: {said} (give the cluster a kubeconfig)",
         "f.yaml: 1 problem; 3 clusters, 1 service",

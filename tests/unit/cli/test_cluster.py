@@ -29,6 +29,8 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         (("eu", "--print-manifests", "--allow-services", "a,B"), "DNS label"),
         (("eu", "--allowed-cidr", "10.0.0.1/8", "--rotate"), "10.0.0.0/8"),
         (("eu", "--from-kubeconfig", "x", "--provider", "No"), "provider"),
+        (("eu", "--print-manifests", "--apply"), "--print-manifests only prints, and cannot be combined with --apply"),
+        (("eu", "--print-manifests", "--rotate"), "cannot be combined with --rotate"),
     ],
 )
 def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str) -> None:

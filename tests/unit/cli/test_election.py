@@ -55,10 +55,23 @@ def test_flags_are_kube_controller_managers() -> None:
         (("--leader-elect-lease-duration", "2s"), "lease-duration must be whole seconds, more than 2s"),
         (("--leader-elect-lease-duration", "15500ms"), "lease-duration must be whole seconds"),
         (("--leader-elect-lease-duration", "2h"), "at most 1h"),
-        (("--leader-elect-renew-deadline", "14s"), "renew-deadline must be at least 2s less than --leader-elect-lease"),
+        (
+            ("--leader-elect-renew-deadline", "14s"),
+            (
+                "renew-deadline (14s) must be at least 2s less than --leader-elect-lease-duration (15s, the default): "
+                "give a renew deadline of at most 13s, or a lease duration of at least 16s"
+            ),
+        ),
+        (
+            ("--leader-elect-lease-duration", "9s"),
+            (
+                "renew-deadline (10s, the default) must be at least 2s less than --leader-elect-lease-duration (9s): "
+                "give a renew deadline of at most 7s, or a lease duration of at least 12s"
+            ),
+        ),
         (("--shards", "0"), "0 is not in the range 1<=x<=64"),
-        (("--leader-elect-retry-period", "9s"), "retry-period must be more than 0 and, times 1.2, less than"),
-        (("--leader-elect-retry-period", "0s"), "retry-period must be more than 0"),
+        (("--leader-elect-retry-period", "9s"), "retry-period (9s) must be more than 0 and, times 1.2, less than"),
+        (("--leader-elect-retry-period", "0s"), "retry-period (0s) must be more than 0"),
         (("--leader-elect-resource-name", "a/b"), "--leader-elect-resource-name"),
     ],
 )

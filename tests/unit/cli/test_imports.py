@@ -13,7 +13,7 @@ from hub.cli.environment import environment
 from hub.cli.importers.environment import PASSED
 from hub.cli.importers.script import VARIABLES as SCRIPT
 from hub.cli.importers.target import VARIABLES as CONTROLLER
-from hub.errors import UsageError
+from hub.errors import HubError
 
 ENVIRONMENT = {
     "TARGET_NAMESPACE": "edge",
@@ -164,5 +164,5 @@ def test_a_static_source_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**ENVIRONMENT, "SOURCE_KIND": "static"}.items():
         monkeypatch.setenv(name, value)
 
-    with pytest.raises(UsageError, match="SOURCE_KIND: static cannot be run from the environment"):
+    with pytest.raises(HubError, match="SOURCE_KIND: static cannot be run from the environment"):
         environment()

@@ -11,7 +11,7 @@ import pytest
 
 from hub.app.hub import Health
 from hub.cli.options import BindAddress
-from hub.errors import UsageError
+from hub.errors import HubError
 from hub.report.probes import FRESH, answer, checks, serving
 from hub.runtime.clock import SystemClock
 
@@ -150,7 +150,7 @@ async def test_a_taken_port_is_one_clear_line(unused_port: int) -> None:
     """The error for a port in use names the flag, the address, the reason and a remedy."""
     address = BindAddress("127.0.0.1", unused_port)
     async with serving(address, Probed()):
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(HubError) as caught:
             async with serving(address, Probed()):
                 pass
     assert str(caught.value) == (

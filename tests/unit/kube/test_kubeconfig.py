@@ -171,7 +171,7 @@ def test_unknown_context_error_lists_contexts() -> None:
     """The error for an unknown context names the file, the nearest name and all names."""
     with pytest.raises(KubeconfigError) as caught:
         parse_kubeconfig(config({"token": "x"}).encode(), origin="kubeconfig /x", policy=STRICT, context="hbu")
-    assert str(caught.value) == 'kubeconfig /x: no context "hbu"; did you mean "hub"? it has: "hub"'
+    assert str(caught.value) == 'kubeconfig /x: no context "hbu"; did you mean hub? it has: "hub"'
 
 
 def test_unknown_context_among_many_is_short() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -445,6 +446,20 @@ def test_decode_error_names_the_expected_kind(decode: Callable[[bytes], object],
     with pytest.raises(BadAnswer, match=f"{what} that does not decode") as caught:
         decode(body)
     assert caught.value.status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"<html>", "it is not JSON"),
+        (b'{"metadata":{"name":"\xff"}}', "it is not UTF-8"),
+        (b'{"metadata":{"name":7}}', "a field is missing or has another type at metadata.name"),
+    ],
+)
+def test_decode_error_has_words_of_its_own(body: bytes, why: str) -> None:
+    """The error says what is wrong with the body, without the decoder's own words."""
+    with pytest.raises(BadAnswer, match=rf"does not decode \({re.escape(why)}\)$"):
+        decode_slice(body)
 
 
 def test_write_answer_without_resource_version_is_refused() -> None:

@@ -36,12 +36,16 @@ SOURCES = "    sources: [{cluster: alpha}]\n"
 WEB = TargetKey("edge", "web")
 
 WHOLE = [
-    ("version: 1\n", "", ["f:1:1: version is required (write version: 1)"]),
+    (
+        "version: 1\n",
+        "",
+        ["f:1:1: the registry has no version (write version: 1 at its top, also if it is in a ConfigMap or a Secret)"],
+    ),
     ("version: 1", 'version: "1"', ['f:1:10: version: must be 1, not "1" (remove the quotes)']),
     ("version: 1", "version: 2", ["f:1:10: version: must be 1, not 2 (this hub reads version 1)"]),
     ("version: 1", "version: true", ["f:1:10: version: must be 1, not true (this hub reads version 1)"]),
     ("version: 1\n", "version: 1\nversion: 1\n", ["f:2:1: version: is written twice (first in line 1, column 1)"]),
-    ("version: 1\n", "version: 1\nownr: x\n", ["f:2:1: ownr: is not a known key here (did you mean owner)"]),
+    ("version: 1\n", "version: 1\nownr: x\n", ["f:2:1: ownr: is not a known key here (did you mean owner?)"]),
     (
         "version: 1\n",
         "version: 1\nowner: a/b\n",
@@ -50,7 +54,9 @@ WHOLE = [
     (
         "version: 1\n",
         "version: 1\nowner: Edge_1\npreviousOwners: [Edge_2]\n",
-        ['f:2:8: owner: cannot end the name of a Lease: "Edge_1" (a-z, 0-9, - and . inside)'],
+        [
+            'f:2:8: owner: must consist of a-z, 0-9, and - or . inside, not "Edge_1" (the name of the hub\'s Lease ends with it)'
+        ],
     ),
     (
         "version: 1\n",
@@ -60,12 +66,12 @@ WHOLE = [
     (
         "version: 1\n",
         "version: 1\ndeniedCIDRs: [10.0.0.1/8]\n",
-        ['f:2:15: deniedCIDRs[0]: has bits set outside the mask: "10.0.0.1/8" (did you mean 10.0.0.0/8)'],
+        ['f:2:15: deniedCIDRs[0]: has bits set outside the mask: "10.0.0.1/8" (did you mean 10.0.0.0/8?)'],
     ),
     (
         "version: 1\n",
         "version: 1\ndefaults: {gaurd: {}}\n",
-        ["f:2:12: defaults.gaurd: is not a known key here (did you mean guard)"],
+        ["f:2:12: defaults.gaurd: is not a known key here (did you mean guard?)"],
     ),
     (
         "version: 1\n",
@@ -199,7 +205,7 @@ ENTRY = [
     (
         LABELS,
         "    label: {region: eu}\n",
-        ["f:5:5: clusters[0].label: is not a known key here (did you mean labels)"],
+        ["f:5:5: clusters[0].label: is not a known key here (did you mean labels?)"],
     ),
     (
         LABELS,
@@ -215,12 +221,14 @@ ENTRY = [
     (
         LABELS,
         LABELS + "    state: Standby\n",
-        ['f:6:12: clusters[0].state: must be active, standby or frozen, not the text "Standby" (did you mean standby)'],
+        [
+            'f:6:12: clusters[0].state: must be active, standby or frozen, not the text "Standby" (did you mean standby?)'
+        ],
     ),
     (
         LABELS,
         LABELS + "    state: frozenn\n",
-        ['f:6:12: clusters[0].state: must be active, standby or frozen, not the text "frozenn" (did you mean frozen)'],
+        ['f:6:12: clusters[0].state: must be active, standby or frozen, not the text "frozenn" (did you mean frozen?)'],
     ),
     (LABELS, LABELS + "    maxEndpoints: 0\n", ["f:6:19: clusters[0].maxEndpoints: must be at least 1, not 0"]),
     (
@@ -241,7 +249,7 @@ ENTRY = [
     (
         LABELS,
         LABELS + "    allowedPorts: [9-3]\n",
-        ['f:6:20: clusters[0].allowedPorts[0]: is a range that ends before it starts: "9-3" (did you mean 3-9)'],
+        ['f:6:20: clusters[0].allowedPorts[0]: is a range that ends before it starts: "9-3" (did you mean 3-9?)'],
     ),
     (
         LABELS,
@@ -396,7 +404,7 @@ ENTRY = [
         "{nam: x}",
         [
             "f:7:15: clusters[0].provider.name: is required",
-            "f:7:16: clusters[0].provider.nam: is not a known key here (did you mean name)",
+            "f:7:16: clusters[0].provider.nam: is not a known key here (did you mean name?)",
         ],
     ),
     (
@@ -407,7 +415,7 @@ ENTRY = [
     (
         "cluster: alpha}",
         "cluster: alhpa}",
-        ['f:14:25: services[0].sources[0].cluster: no cluster is named "alhpa" (did you mean alpha)'],
+        ['f:14:25: services[0].sources[0].cluster: no cluster is named "alhpa" (did you mean alpha?)'],
     ),
     (
         "cluster: alpha}",
@@ -437,9 +445,16 @@ ENTRY = [
     ("[{cluster: alpha}]", "[]", ["f:14:14: services[0].sources: must not be empty"]),
     (SOURCES, "", ["f:12:5: services[0].sources: is required"]),
     (
+        SOURCES,
+        SOURCES + "    health: {mode: http, path: healthz}\n",
+        ['f:15:32: services[0].health.path: must begin with /, not "healthz" (write /healthz)'],
+    ),
+    (
         "{cluster: alpha}",
         "{clusterSelector: {region: us}}",
-        ["f:14:33: services[0].sources[0].clusterSelector: selects no cluster (labels in use: region=eu)"],
+        [
+            "f:14:33: services[0].sources[0].clusterSelector: selects no cluster: none has these labels (labels in use: region=eu)"
+        ],
     ),
     (
         "{cluster: alpha}",
@@ -498,7 +513,7 @@ ENTRY = [
     (
         SOURCES,
         SOURCES + "    ports: [{port: 1, protocol: tcp}]\n",
-        ['f:15:33: services[0].ports[0].protocol: must be TCP, UDP or SCTP, not the text "tcp" (did you mean TCP)'],
+        ['f:15:33: services[0].ports[0].protocol: must be TCP, UDP or SCTP, not the text "tcp" (did you mean TCP?)'],
     ),
     (
         SOURCES,
@@ -548,7 +563,7 @@ ENTRY = [
     (
         SOURCES,
         SOURCES + "    Strategy: merge\n",
-        ["f:15:5: services[0].Strategy: is not a known key here (did you mean strategy)"],
+        ["f:15:5: services[0].Strategy: is not a known key here (did you mean strategy?)"],
     ),
     (
         SOURCES,
@@ -595,7 +610,7 @@ ENTRY = [
             "f:15:23: services[0].health.status[0]: is outside the statuses from 100 to 599: 99",
             (
                 'f:15:27: services[0].health.status[1]: is a range that ends before it starts: "300-200" '
-                "(did you mean 200-300)"
+                "(did you mean 200-300?)"
             ),
             (
                 'f:15:36: services[0].health.status[2]: is not an HTTP status or a range of them: "2xx" '

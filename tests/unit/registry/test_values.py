@@ -131,12 +131,29 @@ def test_selector_of_any_text_is_terms_or_a_bad_value(written: str) -> None:
     assert all(term.key for term in terms)
 
 
+@pytest.mark.parametrize(
+    ("written", "message", "hint"),
+    [
+        ("healthz", 'must begin with /, not "healthz"', "write /healthz"),
+        ("heal thz", 'must begin with /, not "heal thz"', ""),
+        ("/heal thz", 'has a character that a path cannot have: "/heal thz"', "write it as %XX, a space as %20"),
+        ("/é", 'has a character that a path cannot have: "/é"', "write it as %XX, a space as %20"),
+    ],
+)
+def test_http_path_refuses(written: str, message: str, hint: str) -> None:
+    """A path without a slash, with a space or outside of ASCII is refused in words, without a pattern."""
+    with pytest.raises(BadValue) as caught:
+        values.http_path(written)
+
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
 def test_cidr_suggests_the_network() -> None:
     """A network with host bits is refused with a suggestion."""
     with pytest.raises(BadValue, match="bits set") as caught:
         values.cidr("10.7.3.9/16")
 
-    assert caught.value.hint == "did you mean 10.7.0.0/16"
+    assert caught.value.hint == "did you mean 10.7.0.0/16?"
 
 
 @pytest.mark.parametrize("written", ["10.0.0.0/8", "0.0.0.0/0", "fd00::/8", "::/0", "10.0.0.1/32"])

@@ -60,7 +60,7 @@ def test_an_expression_is_kept_as_it_is_written() -> None:
         ),
         ("views: {select: 'nope'}", "f:3:17: views.select: the expression does not parse: column 1: undeclared"),
         ("views: {select: 'true', annotation: a}", "f:3:25: views.annotation: cannot be combined with select"),
-        ("views: {hook: [a]}", "f:3:9: views.hook: is not a known key here (did you mean hooks)"),
+        ("views: {hook: [a]}", "f:3:9: views.hook: is not a known key here (did you mean hooks?)"),
         ("views: [a]", "f:3:8: views: must be a mapping"),
         ("views:", "f:3:1: views: has no value"),
     ],

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hub.errors import UsageError
+from hub.errors import HubError
 from hub.report.certificate import Certificate
 from hub.report.server import Listen
 from tests.support.apiserver.pki import Authority
@@ -89,8 +89,8 @@ def test_a_certificate_that_cannot_be_used_is_named_at_the_start(tmp_path: Path)
     for cert_file, key_file, said in (
         (str(tmp_path / "nosuch"), key, "--tls-cert-file .*nosuch: cannot be read: No such file"),
         (good, str(tmp_path / "pipe"), "--tls-private-key-file .*pipe: cannot be read: not a regular file"),
-        (key, key, "--tls-cert-file .*tls.key: holds no PEM certificate"),
-        (good, good, "--tls-private-key-file .*tls.crt: holds no PEM private key"),
+        (key, key, "--tls-cert-file .*tls.key: contains no certificate in PEM format"),
+        (good, good, "--tls-private-key-file .*tls.crt: contains no private key in PEM format"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(HubError, match=said):
             Certificate(cert_file, key_file)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from hub.cli.options import BindAddress
-from hub.errors import UsageError
+from hub.errors import HubError
 from hub.report.listener import HEAD_LIMIT, Reply, Request, listening
 from tests.support.ports import free_port
 from tests.unit.report.conftest import nothing
@@ -155,6 +155,6 @@ async def test_names_are_refused_on_loopback_only(port: int, host: str | None, s
 async def test_an_address_in_use_names_the_flag(port: int) -> None:
     """The error names the option to change."""
     async with listening(BindAddress("127.0.0.1", port), reply, flag="--metrics-bind-address", what="metrics"):
-        with pytest.raises(UsageError, match=r"--metrics-bind-address .* in use; give another HOST:PORT"):
+        with pytest.raises(HubError, match=r"--metrics-bind-address .* in use; give another HOST:PORT"):
             async with listening(BindAddress("127.0.0.1", port), reply, flag="--metrics-bind-address", what="metrics"):
                 pass

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from hub.errors import UsageError
+from hub.errors import HubError, UsageError
 from hub.report import reasons, server, web
 from hub.report.api import answer
 from hub.report.openapi import document
@@ -78,7 +78,7 @@ def test_a_host_that_could_never_be_asked_for_is_refused(name: str) -> None:
 async def test_explicit_address_in_use_is_an_error(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """If the default address is in use, the hub runs without the page; an explicit address is an error."""
     where = Where(*watched.place)
-    with pytest.raises(UsageError, match=r"--listen .*: address already in use; give another HOST:PORT"):
+    with pytest.raises(HubError, match=r"--listen .*: address already in use; give another HOST:PORT"):
         async with listening(Listen(where), watched.hub):
             pass
     with caplog.at_level(logging.WARNING):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hub_testkit import SimulatedCluster, make_service, make_slice
 
-from hub.errors import UsageError
+from hub.errors import HubError
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
@@ -82,7 +82,7 @@ async def views(sims: dict[str, SimulatedCluster]) -> AsyncIterator[EndpointView
 
     async def connect(name: str) -> Client:
         if name not in clients:
-            raise UsageError("there is no such cluster")
+            raise HubError("there is no such cluster")
         return clients[name]
 
     consumers = {"told": Told(), "other": Told()}

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from hub.cli.importers.copier import build, services
-from hub.errors import RegistryError, UsageError
+from hub.errors import HubError, RegistryError
 from hub.model import TargetKey
 from hub.registry import models
 from hub.registry.copies.annotations import ENABLED, NAME, NAMESPACE
@@ -73,7 +73,7 @@ def test_only_the_text_true_enables_a_copy() -> None:
     """Only the text "true" enables a copy, as in endpoint-copier; a YAML boolean does not."""
     found = services([service("a", enabled=True, source="x"), service("b", enabled="True", source="x")])
 
-    with pytest.raises(UsageError, match='no Service has the annotation endpoint-copier/enabled: "true"'):
+    with pytest.raises(HubError, match='no Service has the annotation endpoint-copier/enabled: "true"'):
         build(found, VIP, KUBERNETES)
 
 
@@ -106,5 +106,5 @@ def test_source_with_asterisk_makes_no_rule(source: dict[str, str]) -> None:
 @pytest.mark.parametrize("meta", [None, {}, {"name": 1}, {"name": "a", "annotations": [1]}])
 def test_malformed_service_is_an_error(meta: Any) -> None:
     """A malformed Service is a one-line error."""
-    with pytest.raises(UsageError, match="a Service without a name, or with annotations that are not a mapping"):
+    with pytest.raises(HubError, match="a Service without a name, or with annotations that are not a mapping"):
         services([{"kind": "Service", "metadata": meta}])

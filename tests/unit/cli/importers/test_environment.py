@@ -10,7 +10,7 @@ import pytest
 from hub.cli.importers.environment import Imported, build
 from hub.cli.importers.target import VARIABLES
 from hub.cli.importers.variables import Reference, Variables
-from hub.errors import RegistryError, UsageError
+from hub.errors import HubError, RegistryError
 from hub.model import TargetKey
 from hub.registry.load import loads
 from hub.registry.spec import ClusterSpec, GuardPolicy, PortSpec, Registry, TargetSpec
@@ -56,7 +56,7 @@ def mistakes(**changed: str) -> list[str]:
     """The messages about wrong variables, from the importer or the loader."""
     try:
         found = imported(**changed)
-    except UsageError as error:
+    except HubError as error:
         return str(error).split("; ")
     try:
         problems = loads(found.document.text.encode(), "f").problems
@@ -223,7 +223,7 @@ def test_source_kind_ionos_gives_the_inventory_script_cluster() -> None:
 def test_static_cannot_be_run_as_it_is() -> None:
     """SOURCE_KIND=static is printed with an empty list to fill in, and cannot be run directly."""
     assert config(SOURCE_KIND="static") == {"static": [], "interval": "5s"}
-    with pytest.raises(UsageError, match="SOURCE_KIND: static cannot be run from the environment"):
+    with pytest.raises(HubError, match="SOURCE_KIND: static cannot be run from the environment"):
         build(Variables({**BASE, "SOURCE_KIND": "static"}), complete=True)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.cli.importers.prefix import networks
-from hub.errors import UsageError
+from hub.errors import HubError
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_prefix_is_these_networks(prefix: str, expected: list[str]) -> None:
 )
 def test_a_prefix_of_no_address_is_a_mistake(prefix: str) -> None:
     """A prefix that no IPv4 address has is refused."""
-    with pytest.raises(UsageError, match=r"no IPv4 address starts with .*write allowedCIDRs by hand"):
+    with pytest.raises(HubError, match=r"no IPv4 address starts with .*write allowedCIDRs by hand"):
         networks(prefix)
 
 

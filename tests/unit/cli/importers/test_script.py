@@ -9,7 +9,7 @@ import pytest
 
 from hub.cli.importers.script import build
 from hub.cli.importers.variables import Reference, Variables
-from hub.errors import UsageError
+from hub.errors import HubError
 from hub.model import TargetKey
 from hub.registry.load import loads
 from hub.registry.spec import ClusterSpec, KubeconfigPath
@@ -83,7 +83,7 @@ def test_unresolved_prefix_is_an_error() -> None:
     """A prefix whose value is not in the manifest is an error, not the default."""
     found = Variables(BASE, {"SECURED_SUBNET_PREFIX": Reference()}, declared=True)
 
-    with pytest.raises(UsageError, match="SECURED_SUBNET_PREFIX: its value is not in the manifest"):
+    with pytest.raises(HubError, match="SECURED_SUBNET_PREFIX: its value is not in the manifest"):
         build(found)
 
 
@@ -134,7 +134,7 @@ def test_a_token_in_a_secret_stays_there() -> None:
 )
 def test_a_mistake_is_named_by_its_variable(changed: dict[str, str], expected: str) -> None:
     """A mistake is reported with the name of its variable."""
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(HubError) as caught:
         text(**changed)
 
     assert str(caught.value).startswith(expected)

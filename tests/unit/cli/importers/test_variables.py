@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hub.cli.importers.variables import Reference, Variables, from_texts
-from hub.errors import UsageError
+from hub.errors import HubError
 
 DEPLOYMENT = """\
 apiVersion: apps/v1
@@ -151,7 +151,7 @@ def test_assignments_are_read_as_a_shell_reads_them() -> None:
 )
 def test_unrecognized_line_is_an_error_with_its_place(text: str, message: str) -> None:
     """A line that is neither a manifest nor an assignment is an error with its place."""
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(HubError) as caught:
         from_texts([("f", text)], ["TARGET_PORT"])
 
     assert str(caught.value).startswith(message)
@@ -169,7 +169,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
     variables.text("E")
     variables.text("F", required="it matters")
 
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(HubError) as caught:
         variables.check()
 
     assert str(caught.value).split("; ") == [

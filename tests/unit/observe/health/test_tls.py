@@ -31,7 +31,11 @@ def test_a_file_of_certificates_is_all_that_is_trusted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "no such file"), ("nothing", "holds no certificate in PEM"), ("", "holds no certificate in PEM")],
+    [
+        (None, "no such file"),
+        ("nothing", "contains no certificate in PEM format"),
+        ("", "contains no certificate in PEM format"),
+    ],
 )
 def test_an_unusable_file_is_named(tmp_path: Path, content: str | None, message: str) -> None:
     """The error names the file and the reason, but never quotes the file's content."""

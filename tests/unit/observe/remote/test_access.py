@@ -72,16 +72,19 @@ async def test_proxy_of_the_environment_is_for_clusters_without_one(own: str, ex
 
 async def test_kubeconfig_secret_without_read_secret_is_an_error() -> None:
     """Without ``read_secret``, a kubeconfig in a Secret is an error."""
-    with pytest.raises(KubeconfigError, match="its kubeconfig is in Secret eu-access, not read here"):
+    with pytest.raises(KubeconfigError, match="Secret default/eu-access of the hub cluster is not read here"):
         await Connector(SystemClock(), cast("Any", None)).access(SECRET)
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (NotFound(404), "Secret eu-access of the hub cluster does not exist; create it"),
+        (NotFound(404), "Secret default/eu-access of the hub cluster does not exist; create it"),
         (Forbidden(403), "the hub's account lacks the rule «secrets eu-access: get»"),
-        (ClusterUnreachable("https://hub: connection refused"), "cannot be read: https://hub: connection refused"),
+        (
+            ClusterUnreachable("https://hub: connection refused"),
+            "Secret default/eu-access of the hub cluster cannot be read: https://hub",
+        ),
         ({"other": ""}, "has no key 'kubeconfig'"),
         ({"kubeconfig": "a"}, "key 'kubeconfig' is not base64"),
     ],
