@@ -23,7 +23,8 @@ models that load the file.
 
 ## Rules
 
-- YAML 1.2: `off`, `on`, `yes` and `no` are text. Nothing is coerced: `"5"` is not a number, `5` not a text.
+- YAML 1.2: `off`, `on`, `yes` and `no` are text. Nothing is coerced: `"5"` is not a number, `5` not a text, also
+  in the `config` of the built-in providers.
   Anchors, aliases, tags, repeated keys, keys without a value and further documents are refused; so is a file
   over 4 MiB.
 - **Durations** are Go-style: `300ms`, `30s`, `1h30m`. **Percentages** are text: `50%`. **Networks** have no

@@ -5,13 +5,13 @@ Messages never quote a value, since a user may have written a credential there.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 
-from hub.errors import ProviderError
+from hub.errors import ProviderError, did_you_mean
+from hub.observe.providers.wording import msgspec_words, pydantic_words
 from hub.plugin.spec import ProviderType
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def _parse_struct(model: type[msgspec.Struct], config: Mapping[str, Any], path: 
     try:
         parsed = msgspec.convert({key: config[key] for key in config if key in known}, model)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `$")
-        problems.append(ConfigProblem(path + place.rstrip("`"), message))
+        place, message = msgspec_words(model, str(error))
+        problems.append(ConfigProblem(path + place, message))
     if problems:
         raise ConfigInvalid(tuple(problems))
     return parsed
@@ -76,7 +76,7 @@ def _parse_model(type_: ProviderType, model: type[BaseModel], config: Mapping[st
     try:
         parsed = model.model_validate(dict(config))
     except ValidationError as error:
-        findings = error.errors(include_url=False, include_context=False, include_input=False)
+        findings = error.errors(include_url=False, include_context=False)
         for finding in findings:
             if finding["type"] == "too_short" and any(_within(inner["loc"], finding["loc"]) for inner in findings):
                 continue  # pydantic does not count invalid items, which are reported themselves
@@ -85,7 +85,9 @@ def _parse_model(type_: ProviderType, model: type[BaseModel], config: Mapping[st
                 keys = known if len(finding["loc"]) == 1 else set[str]()
                 problems.append(_unknown_key(place, str(finding["loc"][-1]), keys))
             else:
-                problems.append(ConfigProblem(place, _sentence(finding["msg"])))
+                quoted = finding["type"] == "int_type" and str(finding["input"]).isdecimal()
+                hint = "remove the quotes" if quoted else ""
+                problems.append(ConfigProblem(place, pydantic_words(finding["type"], finding["msg"]), hint))
     except Exception as error:  # noqa: BLE001 - a validator is plugin code
         problems.append(ConfigProblem(path, f"provider {type_.name!r} failed to check it: {type(error).__name__}"))
     if problems:
@@ -107,8 +109,7 @@ def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def _unknown_key(place: str, key: str, known: set[str]) -> ConfigProblem:
-    close = difflib.get_close_matches(key, sorted(known), n=1)
-    return ConfigProblem(place, "unknown key", f"did you mean {close[0]!r}?" if close else "")
+    return ConfigProblem(place, "unknown key", did_you_mean(key, known))
 
 
 def _path(path: str, value: Any, location: Sequence[int | str], kind: str) -> str:
@@ -127,8 +128,3 @@ def _path(path: str, value: Any, location: Sequence[int | str], kind: str) -> st
 
 def _within(location: Sequence[int | str], outer: Sequence[int | str]) -> bool:
     return len(location) > len(outer) and location[: len(outer)] == outer
-
-
-def _sentence(message: str) -> str:
-    message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return "required key is missing" if message == "Field required" else message.rstrip(".")

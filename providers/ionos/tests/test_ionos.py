@@ -870,7 +870,7 @@ async def test_a_host_the_hub_may_not_contact_is_refused(world: World) -> None:
 async def test_a_ca_file_without_a_certificate_is_refused(world: World, tmp_path: Path, content: str) -> None:
     """A caFile without a certificate, also an empty one, is refused on opening, and not at the first request."""
     (tmp_path / "ca.pem").write_text(content, encoding="utf-8")
-    with pytest.raises(TerminalProviderError, match=r"caFile ca\.pem holds no PEM certificate"):
+    with pytest.raises(TerminalProviderError, match=r"caFile ca\.pem: contains no certificate in PEM format"):
         await world.open(folder=str(tmp_path), caFile="ca.pem")
 
 
@@ -1028,6 +1028,10 @@ def test_api_url_is_normalised(text: str, url: str) -> None:
         {"datacenters": ["../x"]},
         {"datacenters": [DC, DC.upper()]},
         {"lan": 0},
+        {"lan": "2"},
+        {"lan": None, "lans": ["2"]},
+        {"contractNumber": "31"},
+        {"token": None, "username": "me:you", "password": {"env": "P"}},
         {"lan": None},
         {"lans": [3]},
         {"token": "inline"},

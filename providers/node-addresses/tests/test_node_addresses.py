@@ -72,9 +72,12 @@ async def test_a_node_without_such_an_address_is_absent(reported: tuple[tuple[st
     assert await resolve(node(*reported)) == Absent(f"the Node has no InternalIP address of IPv4 or IPv6{instead}")
 
 
-@pytest.mark.parametrize("config", [{"types": []}, {"families": []}, {"families": ["IPv5"]}, {"type": ["InternalIP"]}])
+@pytest.mark.parametrize(
+    "config",
+    [{"types": []}, {"types": ["internalIP"]}, {"families": []}, {"families": ["IPv5"]}, {"type": ["InternalIP"]}],
+)
 def test_wrong_configuration_is_refused(config: dict[str, object]) -> None:
-    """Empty lists, unknown families and unknown keys are refused."""
+    """Empty lists, unknown types, also those in another case, unknown families and unknown keys are refused."""
     with pytest.raises(msgspec.ValidationError):
         validate(NodeAddressesConfig, config)
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from hub.plugin.fields import Duration
 
-Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
+
+def _without_nul(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("must not contain a NUL character")
+    return value
+
+
+Text = Annotated[str, Field(min_length=1), AfterValidator(_without_nul)]
 Interval = Annotated[Duration, Field(ge=1.0, le=86_400.0)]
 Timeout = Annotated[Duration, Field(gt=0.0, le=25.0)]
 """At most 25 s, because the hub expects the first snapshot within 30 s."""

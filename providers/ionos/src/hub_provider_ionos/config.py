@@ -32,6 +32,12 @@ def _uuid(value: str) -> str:
     return found
 
 
+def _user(value: str) -> str:
+    if not re.fullmatch(r"[^:\x00-\x1f\x7f]+", value):
+        raise ValueError("must not contain a colon or a control character")
+    return value
+
+
 def normalise_url(text: str) -> str:
     """Returns the API's address with scheme and path: ``https://api.ionos.com/cloudapi/v6`` for ``api.ionos.com``.
 
@@ -70,7 +76,7 @@ def _as_list(value: Any) -> Any:
 
 
 Uuid = Annotated[str, AfterValidator(_uuid)]
-Lan = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Lan = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
 
 
 class IonosConfig(BaseModel):
@@ -88,12 +94,12 @@ class IonosConfig(BaseModel):
         default=(), max_length=20, description="Several LANs instead: per family the first one with an address wins."
     )
     token: SecretRef | None = Field(default=None, description="An API token; read again when it changes and on a 401.")
-    username: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^:\x00-\x1f\x7f]+$")] | None = Field(
+    username: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_user)] | None = Field(
         default=None, description="With password instead of token; refused for accounts with two-factor login."
     )
     password: SecretRef | None = Field(default=None, description="The password of username.")
     contract_number: int | None = Field(
-        default=None, alias="contractNumber", ge=1, description="For users of several contracts."
+        default=None, alias="contractNumber", ge=1, strict=True, description="For users of several contracts."
     )
     api_url: Annotated[str, AfterValidator(normalise_url)] = Field(
         default=DEFAULT_URL,

@@ -181,7 +181,9 @@ def _check_ca(path: str, pem: str) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)  # raises for an empty text too
     except (ssl.SSLError, ValueError) as error:
-        raise TerminalProviderError(f"caFile {path} holds no PEM certificate") from error
+        raise TerminalProviderError(
+            f"caFile {path}: contains no certificate in PEM format (-----BEGIN CERTIFICATE-----)"
+        ) from error
 
 
 def _identity(node: Node) -> _Identity:

@@ -16,6 +16,8 @@ import msgspec
 
 from hub.plugin import Absent, ClusterContext, Found, Node, NodeProviderType, ProviderType, Resolution, hookimpl
 
+AddressType = Literal["InternalIP", "ExternalIP", "Hostname"]
+"""Kubernetes' address types that can be IP addresses: some kubelets report one as the host name."""
 Family = Literal["IPv4", "IPv6"]
 
 MAX_PER_FAMILY: Final = 50
@@ -31,7 +33,7 @@ class NodeAddressesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """
 
     types: Annotated[
-        tuple[str, ...], msgspec.Meta(min_length=1, description="Address types in order of preference.")
+        tuple[AddressType, ...], msgspec.Meta(min_length=1, description="Address types in order of preference.")
     ] = ("InternalIP",)
     families: Annotated[tuple[Family, ...], msgspec.Meta(min_length=1, description="IP families to take.")] = (
         "IPv4",

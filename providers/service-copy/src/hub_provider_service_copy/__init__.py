@@ -6,6 +6,7 @@ gives no answer, so the hub keeps the last one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from typing import Annotated, Final, cast
@@ -26,10 +27,10 @@ from hub_provider_service_copy.copying import Copier
 
 __all__ = ["Copier", "ServiceCopy", "ServiceCopyConfig", "hub_register_providers"]
 
-LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 """A DNS label; names of namespaces and Services are DNS labels."""
 
-Label = Annotated[str, msgspec.Meta(pattern=LABEL, min_length=1, max_length=63)]
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=63, extra_json_schema={"pattern": f"^{LABEL}$"})]
 
 
 class ServiceCopyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -42,6 +43,16 @@ class ServiceCopyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
     namespace: Label
     name: Label
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be a name.
+
+        Raises:
+            ValueError: A value is not a DNS label.
+        """
+        for key, value in (("namespace", self.namespace), ("name", self.name)):
+            if not re.fullmatch(LABEL, value):
+                raise ValueError(f"{key} must consist of a-z, 0-9, and - inside, as names in Kubernetes do")
 
 
 class ServiceCopy:
