@@ -28,5 +28,7 @@ def demo(seconds: float | None) -> int:
     except ModuleNotFoundError as error:
         if error.name != "hub_testkit":
             raise
-        raise HubError("the demo is in the test kit: pip install endpointslice-hub-testkit") from error
+        raise HubError(
+            "the demo is in the test kit; in a clone of the hub's repository: pip install ./testkit"
+        ) from error
     return main(seconds)

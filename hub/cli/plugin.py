@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,8 @@ from hub.errors import UsageError
 NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 MAX_NAME: Final = 40
 """Characters; the name becomes part of a distribution's and a module's name."""
+UNKNOWN: Final = "HUB"
+"""Stands for the folder of the hub's sources in the next steps, if that is not known."""
 
 COMMON: Final = {
     "pyproject.toml": "pyproject.toml",
@@ -57,7 +60,26 @@ def new(name: str, directory: Path | None, endpoints: bool) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, "utf-8")
     click.echo(f"wrote {folder}: {len(files)} files")
-    click.echo(f"next: cd {folder} && pip install --editable . --group dev && pytest")
+    sources = clone()
+    click.echo(f"next: cd {shlex.quote(str(folder))} && python -m venv .venv && . .venv/bin/activate")
+    click.echo(f"      pip install {sources} {sources}/testkit --editable '.[dev]' && python -m pytest")
+    if sources == UNKNOWN:
+        click.echo(f"      ({UNKNOWN}: a clone of the hub's repository)")
+
+
+def clone() -> str:
+    """The folder that this hub was installed from, as a word of the shell; UNKNOWN if it was not a folder."""
+    import importlib.metadata
+    import json
+    from contextlib import suppress
+    from urllib.parse import unquote, urlsplit
+
+    with suppress(importlib.metadata.PackageNotFoundError):
+        # Written by installers (PEP 610).
+        origin = json.loads(importlib.metadata.distribution("endpointslice-hub").read_text("direct_url.json") or "{}")
+        if "dir_info" in origin:
+            return shlex.quote(unquote(urlsplit(origin["url"]).path))
+    return UNKNOWN
 
 
 def package(name: str, *, endpoints: bool) -> dict[str, str]:

@@ -304,7 +304,9 @@ def test_image_holds_no_test_kit(lock: ModuleType, tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == Exit.ERROR
-    assert done.stderr == "Error: the demo is in the test kit: pip install endpointslice-hub-testkit\n"
+    assert (
+        done.stderr == "Error: the demo is in the test kit; in a clone of the hub's repository: pip install ./testkit\n"
+    )
 
 
 def test_bandit_finds_nothing() -> None:

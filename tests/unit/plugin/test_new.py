@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +16,7 @@ import yaml
 from click.testing import CliRunner
 
 from hub.cli import cli
-from hub.cli.plugin import MAX_NAME, package
+from hub.cli.plugin import MAX_NAME, UNKNOWN, clone, package
 from hub.registry.load import load
 from tests.support.registry import strict
 
@@ -50,6 +52,48 @@ def test_a_new_package_passes_its_tests(packages: Mapping[str, Path], name: str)
     assert "failed" not in said
     kind = "watch" if "--endpoints" in KINDS[name] else "resolve"
     assert int(said.rpartition("\n")[0].rpartition("\n")[2].split(" passed")[0]) > 20, kind
+
+
+def test_a_new_package_is_installed_as_the_command_says(tmp_path: Path) -> None:
+    """The printed steps work in a fresh environment with the pip of this Python; the hub comes from the sources.
+
+    Dependencies of others are borrowed from this environment, so that pip connects to nothing.
+    """
+    borrowed = tmp_path / "borrowed"
+    borrowed.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith(("endpointslice_hub", "_editable_impl", "pip")):
+            (borrowed / path.name).symlink_to(path)
+    done = CliRunner().invoke(cli, ["plugin", "new", "acme", "--directory", str(tmp_path / "a c m e")])
+    prepare, install = (line.removeprefix("next:").strip() for line in done.output.splitlines()[1:])
+    assert install.startswith(f"pip install {clone()} {clone()}/testkit ")
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("PIP_", "PYTHON", "VIRTUAL_"))
+    }
+    environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment |= {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_CONFIG_FILE": os.devnull}
+    (tmp_path / "borrowed.pth").write_text(str(borrowed))
+    borrow = "cp ../borrowed.pth .venv/lib/python3.*/site-packages"
+    steps = f"{prepare} && {borrow} && {install.replace(clone(), str(ROOT))} && hub providers"
+
+    done = subprocess.run(
+        ["sh", "-c", steps], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^acme +endpointslice-hub-acme +0\.1\.0 +ok", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_without_a_folder_of_sources_the_command_explains_its_placeholder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hub that was installed from a wheel does not know its sources."""
+    monkeypatch.setattr("hub.cli.plugin.clone", lambda: UNKNOWN)
+    done = CliRunner().invoke(cli, ["plugin", "new", "acme", "--directory", str(tmp_path)])
+    assert done.output.endswith(
+        "pip install HUB HUB/testkit --editable '.[dev]' && python -m pytest\n"
+        "      (HUB: a clone of the hub's repository)\n"
+    )
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -102,7 +146,7 @@ def test_the_readme_shows_a_registry_that_loads(packages: Mapping[str, Path], na
 def test_a_name_no_provider_can_have_is_refused(name: str) -> None:
     """An invalid name is refused."""
     done = CliRunner().invoke(cli, ["plugin", "new", "--", name])
-    assert done.exit_code == 3
+    assert done.exit_code == 2
     assert "cannot be a provider's name" in done.stderr
 
 
@@ -118,7 +162,7 @@ def test_every_name_makes_a_package_that_compiles(name: str) -> None:
 def test_a_name_that_is_installed_is_refused() -> None:
     """The name of an installed provider is refused, since the hub would use neither of the two."""
     done = CliRunner().invoke(cli, ["plugin", "new", "node-addresses"])
-    assert done.exit_code == 3
+    assert done.exit_code == 2
     assert "provider 'node-addresses' exists: endpointslice-hub-node-addresses" in done.stderr
 
 
@@ -126,6 +170,6 @@ def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     """Existing files are not overwritten."""
     (tmp_path / "mine").write_text("mine")
     done = CliRunner().invoke(cli, ["plugin", "new", "acme", "--directory", str(tmp_path)])
-    assert done.exit_code == 3
+    assert done.exit_code == 2
     assert f"{tmp_path} exists and is not empty" in done.stderr
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]

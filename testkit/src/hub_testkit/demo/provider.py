@@ -86,7 +86,7 @@ class Demo:
         try:
             return {server.id: server for server in msgspec.json.decode(body, type=list[Server])}
         except msgspec.DecodeError as error:
-            raise TransientProviderError(f"the cloud's answer does not decode: {error}") from error
+            raise TransientProviderError("the cloud does not answer with a list of machines") from error
 
 
 @asynccontextmanager
