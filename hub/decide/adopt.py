@@ -22,7 +22,7 @@ from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, Conditions, Endpoint, Findi
 from hub.registry.spec import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
 
 SETTLE: Final = 5.0
-"""Seconds for which both are published, so that consumers have seen ours; the same as for every move (DESIGN.md)."""
+"""Seconds for which both are published, so that consumers have seen ours; the same as for every move."""
 
 QUIET: Final = 60.0
 """Seconds without a change after which an active old writer counts as stopped."""

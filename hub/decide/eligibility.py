@@ -1,7 +1,7 @@
 """Decide which nodes of a remote cluster are eligible, and with which conditions they are published.
 
-Implements the rules of "Which nodes" in DESIGN.md, in the order in which they are explained to an operator. Readiness
-comes last, because the view counts the nodes that only readiness excludes against ``maxNotReady``.
+Applies the rules in the order in which they are explained to an operator. Readiness comes last, because the view counts
+the nodes that only readiness excludes against ``maxNotReady``.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from hub.registry.spec import FailoverPolicy
 
 SETTLE: Final = 5.0
 """Seconds between publishing endpoints at the new source and removing them at the old one: kube-proxy syncs once a
-second, and its watch adds a delay (RELIABILITY.md 1.6)."""
+second, and its watch adds a delay."""
 
 
 FAILED_OVER: Final = "FailedOver"

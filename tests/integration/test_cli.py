@@ -426,7 +426,7 @@ def test_plan_has_the_exit_codes_of_a_diff(world: World, remote_clusters: tuple[
     assert errors(mistake) == [
         "Error: Service edge/paymnets is not in the registry and has no slices (did you mean edge/payments?)"
     ]
-    assert mistake.returncode == 3
+    assert mistake.returncode == Exit.USAGE
     assert world.published() == EVERYTHING
 
 

@@ -163,7 +163,7 @@ def test_a_paused_service_stays_as_it_is_until_it_is_resumed(world: World) -> No
 
 def test_pause_of_a_service_that_does_not_exist_is_one_line(world: World) -> None:
     """An unknown Service is an error with its name."""
-    said = hub(world, "pause", "edge/nosuch", code=3)
+    said = hub(world, "pause", "edge/nosuch", code=2)
     assert said.stderr == "Error: Service edge/nosuch does not exist\n"
 
 

@@ -60,6 +60,8 @@ def test_the_tutorial_works(reader: Reader, hub_cluster: ApiServer, remote_clust
     shows(reader.next("text"), reader.hub(nodes))
 
     (reader.folder / "clusters.yaml").write_text(reader.next("yaml"))
+    assert "warning: clusters[1].allowedCIDRs[0]: 172.18.0.0/16 of us overlaps" in reader.hub("hub check clusters.yaml")
+    assert "warns that the networks of `us` and `eu` overlap" in PAGE
     everything = ("172.18.0.3", "172.18.0.4", "172.18.1.3", "172.18.1.4")
     world.awaits(*everything, timeout=20)
     [why] = reader.commands()

@@ -109,6 +109,22 @@ def test_main_turns_an_error_into_a_line_and_a_code(
     assert (result.stderr.strip(), result.exit_code) == (line, code)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["run", "--registry", "nosuch", "--tls-cert-file", "x"], Exit.USAGE),
+        (["run", "--registry", "nosuch", "--listen", "192.0.2.1:8080"], Exit.USAGE),
+        (["plugin", "new", "Bad"], Exit.USAGE),
+        (["check", "nosuch"], Exit.ERROR),
+        (["endpoints", "--kubeconfig", "nosuch"], Exit.ERROR),
+        (["status", "--server", "http://127.0.0.1:1"], Exit.ERROR),
+    ],
+)
+def test_main_tells_wrong_usage_from_files_and_servers(arguments: list[str], code: int) -> None:
+    """Options that contradict each other and invalid arguments are exit code 2, unusable files and servers 3."""
+    assert CliRunner().invoke(cli, arguments).exit_code == code
+
+
 def test_main_lists_every_problem_of_a_registry(failing: dict[str, BaseException]) -> None:
     """All problems of a file are listed, then one line sums them up."""
     failing["error"] = RegistryError((Problem("f", 1, 2, "a", "is wrong"), Problem("f", 3, 4, "b", "too", "hint")))
