@@ -39,7 +39,7 @@ def environment() -> Environment:
     """Import this process's environment variables as a registry, and check it.
 
     Raises:
-        RegistryError: the registry is invalid; the message names the variables.
+        HubError: the registry is invalid; the message names the variables.
     """
     from hub.cli.importers.environment import build
     from hub.cli.importers.variables import Variables
@@ -58,7 +58,7 @@ def checked(document: Document, name: str) -> bytes:
     """The document's content, checked as a registry.
 
     Raises:
-        RegistryError: the content is not a valid registry; the message names the variables.
+        HubError: the content is not a valid registry; the message names the variables.
     """
     from hub.registry import isolated
 

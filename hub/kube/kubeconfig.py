@@ -167,7 +167,7 @@ class _Fields:
             self.refuse(key, "is not base64; write it with: base64 -w0 FILE")
         if marker.encode() not in data:
             what = "private key" if "KEY" in marker else "certificate"
-            self.refuse(key, f"contains no {what} in PEM format; write it with: base64 -w0 FILE, from the PEM file")
+            self.refuse(key, f"contains no {what} in PEM format; encode the PEM file with: base64 -w0 FILE")
         return data
 
     def path(self, key: str) -> Path | None:
