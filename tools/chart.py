@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[1]
 CHART = ROOT / "helm" / "endpointslice-hub"
 BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
 MARK = "# -- "
-NEVER_NULL = ("registry.data", "registry.key")
-"""Values that templates read fields of, or write as a key. helm removes keys whose value is null."""
+NEVER_NULL = ("registry.data", "registry.key", "metrics.prometheusRule.runbookUrl")
+"""Values that templates read fields of, write as a key or pass to a function. helm removes keys whose value is null."""
 
 
 @dataclass(frozen=True, slots=True)

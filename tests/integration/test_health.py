@@ -19,6 +19,8 @@ from tests.support.namespace import in_namespace
 
 READY, FAILED, DRAINING = (True, True, False), (False, False, False), (False, True, True)
 PORT = 30443
+PANIC = Path(__file__).parents[2] / "docs" / "runbooks" / "EndpointSliceHubPanicMode.md"
+"""Its sample is the status of the hub in the test below about panic mode."""
 TCP = {"mode": "tcp", "interval": "200ms", "timeout": "200ms", "rise": 2, "fall": 2}
 
 
@@ -223,7 +225,7 @@ async def test_panic_publishes_all_when_nothing_would_be_ready(tmp_path: Path) -
             await world.until({one: FAILED, two: READY})
             await world.backends.stop([two])
             await world.until(all_are((one, two), READY))
-            assert "PanicMode" in world.findings()
+            assert f"! PanicMode: {world.findings()['PanicMode']}" in PANIC.read_text()
             await world.backends.start([two])
             await world.until({one: FAILED, two: READY})
             assert "PanicMode" not in world.findings()

@@ -16,6 +16,7 @@ from hub.cli import cli
 from hub.cli.options import VARIABLE
 from tests.support.api import Object
 from tests.support.helm import CHART, FULLNAME, NAMESPACE, OWNER, Helm, HelmFailed, find
+from tests.support.prometheus import ALERTS
 
 EU: Object = {"name": "eu", "allowedCIDRs": ["10.7.0.0/16"], "provider": {"name": "node-addresses"}}
 WEB: Object = {"name": "web", "namespace": "edge", "sources": [{"cluster": "eu"}]}
@@ -139,6 +140,36 @@ def test_names_of_services_fit(helm: Helm, given: Object) -> None:
     names = [manifest["metadata"]["name"] for manifest in objects if manifest["kind"] == "Service"]
     assert [name.rpartition("-")[2] for name in names] == ["metrics", "page"]
     assert max(map(len, names)) <= 63
+
+
+RULE: Object = {"enabled": True}
+
+
+def runbooks(objects: list[Object]) -> dict[str, str]:
+    """Alert -> URL of its runbook, in the PrometheusRule."""
+    [group] = find(objects, "PrometheusRule")["spec"]["groups"]
+    return {rule["alert"]: rule["annotations"]["runbook_url"] for rule in group["rules"]}
+
+
+def test_prometheus_rule_is_the_rules_file(helm: Helm) -> None:
+    """Without a value, the chart renders files/alerts.yaml as it is."""
+    rule = find(helm.template({"metrics": {"prometheusRule": RULE}}), "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load(ALERTS.read_text())
+
+
+@pytest.mark.parametrize("url", ["https://wiki.example.com/#/runbooks", "http://wiki.example.com:8080/$1/"])
+def test_runbooks_are_at_the_url_of_the_values(helm: Helm, url: str) -> None:
+    """The chart puts `runbookUrl` in front of the name of each alert, with one slash in between."""
+    found = runbooks(helm.template({"metrics": {"prometheusRule": {**RULE, "runbookUrl": url}}}))
+    assert len(found) > 15
+    assert found == {alert: f"{url.removesuffix('/')}/{alert}.md" for alert in found}
+
+
+@pytest.mark.parametrize("url", ["", "docs/runbooks", "https://wiki.example.com/our runbooks", None])
+def test_url_of_the_runbooks_is_absolute(helm: Helm, url: str | None) -> None:
+    """A relative or missing URL is refused with the name of the value."""
+    with pytest.raises(HelmFailed, match="runbookUrl"):
+        helm.template({"metrics": {"prometheusRule": {**RULE, "runbookUrl": url}}})
 
 
 NUMBERS: Object = {

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.report.metrics_catalog import METRICS, PREFIX
+from hub.events.catalog import REASONS
+from hub.report.metrics_catalog import GUARD_REASONS, METRICS, PREFIX
 from tests.support.prometheus import ALERTS, ROOT, program
 
 RULES: list[dict[str, Any]] = [
     rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
 ]
 RUNBOOKS = ROOT / "docs" / "runbooks"
+CHART = ROOT / "helm" / "endpointslice-hub"
 NAME = "EndpointSliceHub"
 ONE = 'job="hub",instance="10.0.0.1:8080",pod="hub-0"'
 OTHER = 'job="hub",instance="10.0.0.2:8080",pod="hub-1"'
@@ -57,11 +59,11 @@ CASES = [
     Case("NoLeader", {"leader{one}": "1x10 0x20 0x10", "leader{other}": "0x30 1x10"}, (10, 12), 14, 32),
     Case("NoLeader", {"leader{one}": "1x40", "leader{other}": "0x10 1x20 0x10"}, (10, 12), 14, 33),
     Case("RegistryRejected", {"registry_rejected{one}": "0x10 1x20 0x10"}, (10, 14), 17, 33),
-    Case("RegistryRejected", {"registry_broken_entries{one}": "0x10 2x20 0x10"}, (10, 14), 17, 33),
+    Case("RegistryBrokenEntries", {"registry_broken_entries{one}": "0x10 2x20 0x10"}, (10, 14), 17, 33),
     Case("PublishLatency", LATENCY, (90,), 130, 300),
     Case("PublishLatency", {"queue_oldest_seconds{one}": "0x5 100 200 400x10 0x10"}, (4, 6), 10, 20),
     Case(
-        "PluginStalling",
+        "ProviderStalled",
         {'provider_suspended{provider="acme",one}': "0x5 1x5 0x10"},
         (4,),
         8,
@@ -69,7 +71,7 @@ CASES = [
         ({"provider": "acme"},),
     ),
     Case(
-        "PluginStalling",
+        "ProviderStalled",
         {'provider_blocked_threads{provider="acme",one}': "0x5 1x5 0x10"},
         (4,),
         8,
@@ -77,7 +79,7 @@ CASES = [
         ({"provider": "acme"},),
     ),
     Case(
-        "PluginStalling",
+        "ProviderStalled",
         {
             'loop_stall_seconds_total{provider="acme",one}': "0x5 5x60",
             'loop_stall_seconds_total{provider="",one}': "0+5x60",
@@ -108,7 +110,18 @@ CASES = [
         (10, 24),
         27,
         43,
-        ({**EU, "state": "Degraded"}, {"source_cluster": "us", "state": "WrongCluster"}),
+        ({**EU, "state": "Degraded"},),
+    ),
+    Case(
+        "WrongCluster",
+        {
+            'cluster_state{source_cluster="eu",state="WrongCluster",one}': "0x10 1x30 0x10",
+            'cluster_state{source_cluster="us",state="Degraded",one}': "0x10 1x30 0x10",
+        },
+        (10, 14),
+        17,
+        43,
+        ({**EU, "state": "WrongCluster"},),
     ),
     Case(
         "SourceStale",
@@ -127,7 +140,7 @@ CASES = [
         ({**EU, "provider": "acme"},),
     ),
     Case(
-        "ProviderFailing",
+        "ProviderFailed",
         {
             'source_failing{provider="ionos",scope="dc-1",source_cluster="a",one}': "0x5 1x20 0x10",
             'source_failing{provider="ionos",scope="dc-1",source_cluster="b",one}': "0x5 1x20 0x10",
@@ -151,7 +164,7 @@ CASES = [
         ({**EU, "reason": "unknown"},),
     ),
     Case(
-        "CredentialsExpiring",
+        "CredentialExpiring",
         {
             # eu: valid for 9 days, renewed after 7. us: renewed every hour. fr: valid for 7 days, renewed after half of
             # them. de: valid for a year.
@@ -166,35 +179,34 @@ CASES = [
         (EU,),
     ),
     Case(
-        "CredentialsExpiring",
+        "CredentialExpiring",
         {'credential_expiry_timestamp_seconds{source_cluster="eu",one}': "259200x2950 31536000x200"},  # 3 days
         (60, 2000, 2905),
         2920,
         2960,
         (EU,),
     ),
-    Case(
-        "PlanWithheld",
-        {'guard_withheld_endpoints{reason="FilteredEmpty",target="edge/payments",one}': "0x5 9x20 0x10"},
-        (5, 9),
-        12,
-        30,
-        ({**PAYMENTS, "reason": "FilteredEmpty"},),
+    *(
+        Case(
+            reason,
+            {
+                **{
+                    f'guard_withheld_endpoints{{reason="{other}",target="edge/payments",one}}': "0x60"
+                    for other in GUARD_REASONS
+                    if other != reason
+                },
+                f'guard_withheld_endpoints{{reason="{reason}",target="edge/payments",one}}': "0x5 9x30 0x10",
+            },
+            (5, minutes - 1 + 5),
+            minutes + 7,
+            40,
+            ({**PAYMENTS, "reason": reason},),
+        )
+        for reason, minutes in (("FilteredEmpty", 5), ("RemovalWithheld", 15), ("EmptyResultHeld", 15))
     ),
-    Case("PlanWithheld", {"registry_withheld_endpoints{one}": "0x5 9x20 0x10"}, (5, 9), 12, 30),
+    Case("RegistryRemovalWithheld", {"registry_withheld_endpoints{one}": "0x5 9x20 0x10"}, (5, 9), 12, 30),
     Case(
-        "GuardHolding",
-        {
-            'guard_withheld_endpoints{reason="RemovalWithheld",target="edge/payments",one}': "0x5 9x30 0x10",
-            'guard_withheld_endpoints{reason="FilteredEmpty",target="edge/orders",one}': "9x60",
-        },
-        (5, 19),
-        22,
-        40,
-        ({**PAYMENTS, "reason": "RemovalWithheld"},),
-    ),
-    Case(
-        "ServiceNothingReady",
+        "NothingReady",
         {
             'endpoints{condition="ready",family="IPv4",target="edge/payments",one}': "3x5 0x20 3x10",
             'endpoints{condition="ready",family="IPv4",target="edge/orders",one}': "3x60",
@@ -273,27 +285,69 @@ def test_promtool_accepts_the_rules() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
 def test_alert_has_summary_severity_and_runbook(rule: dict[str, Any]) -> None:
-    """An alert has a summary, a description, a severity, and a runbook with four sections."""
+    """An alert has a summary, a description, a severity, and the absolute URL of its runbook in the repository."""
     assert rule["alert"].startswith(NAME)
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert {"summary", "description", "runbook_url"} == rule["annotations"].keys()
-    page = ROOT / rule["annotations"]["runbook_url"]
-    assert page == RUNBOOKS / f"{rule['alert']}.md"
-    text = page.read_text()
-    assert text.startswith(f"# {rule['alert']}\n")
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
+    [repository] = yaml.safe_load((CHART / "Chart.yaml").read_text())["sources"]
+    default = yaml.safe_load((CHART / "values.yaml").read_text())["metrics"]["prometheusRule"]["runbookUrl"]
+    assert default == f"{repository}/blob/main/{RUNBOOKS.relative_to(ROOT)}"
+    assert rule["annotations"]["runbook_url"] == f"{default}/{rule['alert']}.md"
+    assert f"({rule['alert']}.md)" in (RUNBOOKS / "index.md").read_text()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
+def test_runbook_has_its_form(rule: dict[str, Any]) -> None:
+    """A runbook begins with commands and their output; its PromQL is the alert's; each cause ends in commands."""
+    head, *parts = re.split(r"^## (.*)\n", (RUNBOOKS / f"{rule['alert']}.md").read_text(), flags=re.MULTILINE)
+    form = re.fullmatch(rf"# {rule['alert']}\n\n```sh\n(.*?)```\n\n```text\n(.*?)```\n\n", head, re.DOTALL)
+    assert form is not None
+    lines = form[1].splitlines()
+    assert 2 <= len(lines) <= 4
+    assert {line.partition(" ")[0] for line in lines} <= {"kubectl", "helm"}
+    assert parts[::2] == [
         "What it means",
         "What users notice",
-        "How to investigate",
+        "The PromQL behind it",
         "What to do",
+        "How to see that it worked",
     ]
-    assert f"({page.name})" in (RUNBOOKS / "index.md").read_text()
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert sections["The PromQL behind it"].strip() == f"```promql\n{rule['expr'].strip()}\n```"
+    causes = re.split(r"^- ", sections["What to do"], flags=re.MULTILINE)[1:]
+    assert len(causes) >= 2
+    assert [cause for cause in causes if not re.search(r"^  ```sh\n(?:  .*\n)+  ```\s*\Z", cause, re.MULTILINE)] == []
+
+
+def test_only_leases_are_held() -> None:
+    """Alerts, runbooks, dashboard and Events say that a removal is withheld, and never that something is held."""
+    dashboard = CHART / "files" / "dashboards" / "dashboard.json"
+    for page in (ALERTS, dashboard, ROOT / "docs" / "reference" / "events.md", *RUNBOOKS.glob("*.md")):
+        lines = re.findall(r"^.*\b(?:hold|holds|held|holding)\b.*$", page.read_text(), re.MULTILINE | re.IGNORECASE)
+        assert [line for line in lines if "Lease" not in line] == [], page
 
 
 def test_every_runbook_has_an_alert() -> None:
     """Every runbook is about an alert that exists."""
     pages = {page.stem for page in RUNBOOKS.glob("*.md")} - {"index"}
     assert pages == {rule["alert"] for rule in RULES}
+
+
+def test_alert_has_the_name_of_its_event() -> None:
+    """An alert about a finding or a state of a cluster has the name of its Event; the other alerts have no Event."""
+    for rule in RULES:
+        for name in re.findall(r'(?:reason|state)="([A-Z]\w+)"', rule["expr"]):
+            assert rule["alert"] == NAME + (name if name in REASONS else f"Cluster{name}")
+    assert {rule["alert"].removeprefix(NAME) for rule in RULES} - REASONS.keys() == {
+        "Absent",
+        "NoLeader",
+        "NothingReady",
+        "OrphanedSlices",
+        "ProviderStalled",
+        "PublishLatency",
+        "RegistryBrokenEntries",
+        "SourceStale",
+    }
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])

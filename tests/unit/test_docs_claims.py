@@ -17,7 +17,7 @@ from hub.cli import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-COMMAND = re.compile(r"^ *(?:\$ +)?(hub [a-z].*?)(?: +#.*| *[|>].*| *\\)?$", re.MULTILINE)
+COMMAND = re.compile(r"^ *(?:\$ +|kubectl .* -- )?(hub [a-z].*?)(?: +#.*| *[|>].*| *\\)?$", re.MULTILINE)
 FENCED = re.compile(r"^( *)```(?:sh|console)?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 YAML = re.compile(r"^ *```yaml\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)
