@@ -49,7 +49,7 @@ def approve(
     target_namespace: tuple[str, ...],
     **given: Any,
 ) -> int:
-    """Approve a withheld removal: the endpoints that HASH stands for, or fewer of them.
+    """Approve a withheld removal: the endpoints that were shown with HASH, or fewer of them, and no others.
 
     Without arguments, list the removals that are withheld, each with the command that approves it. They are read from
     the running hub (--server) if it leads, else from its slices, which know only removals of Services. A hash that

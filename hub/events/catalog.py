@@ -72,7 +72,7 @@ _warning(
     "EmptyResultHeld",
     "Withhold",
     "Service",
-    "a source that had endpoints answers that it has none; they stay until enough such answers agree",
+    "a source with endpoints answers that it has none; their removal is withheld until `emptyResults` answers agree",
     "check whether the cluster really has no nodes; `hub approve` removes the endpoints at once",
 )
 _normal(
@@ -85,22 +85,22 @@ _warning(
     "FilteredEmpty",
     "Withhold",
     "Service",
-    "nodes exist, but every endpoint would be removed: readiness, the selector, `allowedCIDRs` or the provider exclude "
-    "them all",
+    "nodes exist, but readiness, the selector, `allowedCIDRs` or the provider exclude them all; the removal of their "
+    "endpoints is withheld until it is approved",
     "`hub nodes CLUSTER` says why each node is excluded; repair that, or run `hub approve`",
 )
 _warning(
     "RemovalWithheld",
     "Withhold",
     "Service",
-    "more endpoints would be removed at once than `guard.maxRemoval` allows; they stay for `maxRemovalHold`",
+    "more endpoints would be removed at once than `maxRemoval` allows; the removal is withheld for `maxRemovalHold`",
     "`hub plan` shows the removal; `hub approve` approves it at once",
 )
 _normal(
     "PlanReleased",
     "Publish",
     "Service",
-    "the answer did not change for `maxRemovalHold`: the withheld endpoints were removed",
+    "the answer did not change for `maxRemovalHold`: the withheld removal was carried out",
 )
 APPROVED: Final = _normal(
     "ApprovalUsed",
@@ -261,7 +261,8 @@ REMOVAL: Final = _warning(
     "RegistryRemovalWithheld",
     "Withhold",
     "hub",
-    "the registry drops so many entries that it looks like a mistake; their slices stay",
+    "the registry drops so many entries that it looks like a mistake; the removal of their slices is withheld until it "
+    "is approved",
     "put the entries back, or run the `hub approve registry` command in the message",
     by_source=False,
 )
@@ -289,6 +290,7 @@ Lease. `hub run --once` and `--dry-run` write no Events.
 - Publishing never waits for Events. If the API server refuses them, the log says so once. At most a thousand Events
   wait to be sent; then the oldest are dropped.
 - `hub run --events=false` writes no Events.
+- An alert about a reason is named after it, and its [runbook](../runbooks/index.md) says more than the last column.
 
 """
 
