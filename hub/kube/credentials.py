@@ -111,7 +111,7 @@ class Credentials:
         self._material: _Material | None = None
         self._headers: Mapping[str, str] = {}
         self._context: ssl.SSLContext | None = None
-        self._proxy_context = self._context
+        self._proxy_context: ssl.SSLContext | None = None
         self._generation = 0
         self._check_at = float("-inf")
         self._ends_at = float("inf")
