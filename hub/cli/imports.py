@@ -31,6 +31,7 @@ def files(text: str) -> Callable[[F], F]:
     return click.option("-f", "--filename", "files", metavar="FILE", type=file, multiple=True, help=text)
 
 
+helm = click.option("--helm", is_flag=True, help="Print values for the Helm chart instead of clusters.yaml.")
 variables = files("A manifest, or NAME=value lines; - = stdin. May be repeated. [default: this process's environment]")
 
 
@@ -39,28 +40,32 @@ def import_() -> None:
     """Convert another tool's configuration to clusters.yaml.
 
     Prints the result and changes nothing. Comments in it mark where the conversion had to choose between meanings.
-    Review it, then run 'hub check' on it.
+    Review it, then run 'hub check' on it; or print values for the Helm chart (--helm) and install the chart with them.
     """
 
 
-@import_.command("env", short_help="Convert the environment of the single-target controller.")
+@import_.command("env", short_help="Convert the environment of ionoscloud-endpointslice-controller.")
 @variables
+@helm
 @verbose
-def env(files: Sequence[TextIO]) -> None:
-    """Convert the environment of the single-target controller.
+def env(files: Sequence[TextIO], helm: bool) -> None:
+    """Convert the environment of ionoscloud-endpointslice-controller.
 
     Reads the controller's variables from this process, or with -f from manifests (the container of a Deployment or
     other workload, and the ConfigMaps it refers to) or from a file of NAME=value lines.
     """
     from hub.cli.importers import environment, target
 
-    _print(environment.build(_variables(files, target.VARIABLES)).document)
+    found = _variables(files, target.VARIABLES)
+    imported = environment.build(found)
+    _print(imported.document, found if helm else None, dry_run=imported.dry_run)
 
 
 @import_.command("inventory-script", short_help="Convert the environment of the controller's inventory script.")
 @variables
+@helm
 @verbose
-def inventory_script(files: Sequence[TextIO]) -> None:
+def inventory_script(files: Sequence[TextIO], helm: bool) -> None:
     """Convert the environment of the controller's inventory script (render_inventory.py).
 
     The result needs neither the script nor an inventory: the hub reads the Nodes and the IONOS API. Variables
@@ -68,7 +73,8 @@ def inventory_script(files: Sequence[TextIO]) -> None:
     """
     from hub.cli.importers import script
 
-    _print(script.build(_variables(files, script.VARIABLES)))
+    found = _variables(files, script.VARIABLES)
+    _print(script.build(found), found if helm else None)
 
 
 @import_.command("endpoint-copier", short_help="Convert the Services that endpoint-copier copies to.")
@@ -90,9 +96,10 @@ def inventory_script(files: Sequence[TextIO]) -> None:
     show_default=True,
     help="The Service that --managed-endpoint copies (--default-endpoint-namespace and -name).",
 )
+@helm
 @verbose
 def endpoint_copier(
-    files: Sequence[TextIO], kubeconfig: str | None, managed_endpoint: str, default_endpoint: str
+    files: Sequence[TextIO], kubeconfig: str | None, managed_endpoint: str, default_endpoint: str, helm: bool
 ) -> None:
     """Convert the Services that endpoint-copier copies to.
 
@@ -100,7 +107,7 @@ def endpoint_copier(
     endpoint-copier manages without annotations becomes an entry of its own.
     """
     from hub.cli.importers import copier
-    from hub.cli.importers.variables import documents
+    from hub.cli.importers.variables import Variables, documents
     from hub.model import TargetKey
 
     if files:
@@ -108,7 +115,7 @@ def endpoint_copier(
     else:
         found = asyncio.run(_services(kubeconfig))
     managed, source = (TargetKey(*name.split("/", 1)) for name in (managed_endpoint, default_endpoint))
-    _print(copier.build(found, managed, source))
+    _print(copier.build(found, managed, source), Variables({}) if helm else None)
 
 
 async def _services(kubeconfig: str | None) -> list[Service]:
@@ -147,7 +154,17 @@ def _texts(files: Sequence[TextIO]) -> list[tuple[str, str]]:
     return found
 
 
-def _print(document: Document) -> None:
-    """Print a document that 'hub check' accepts, or report what is wrong with its input."""
+def _print(document: Document, helm: Variables | None, *, dry_run: bool = False) -> None:
+    """Print a registry that 'hub check' accepts, or report what is wrong with its input.
+
+    Args:
+        document: the registry.
+        helm: the variables it was made from, to print values for the chart instead; None = print the registry.
+        dry_run: the hub must write nothing.
+    """
     checked(document, PSEUDO_FILE)
+    if helm is not None:
+        from hub.cli.importers import chart
+
+        document = chart.values(document, helm, dry_run=dry_run)
     click.echo(document.text, nl=False)

@@ -21,7 +21,7 @@ WIDTH: Final = 110
 
 _PLAIN = re.compile(r"[A-Za-z/][-A-Za-z0-9_./]*")
 _PLAIN_KEY = re.compile(r"[A-Za-z][-A-Za-z0-9_]*")
-_ALSO_PLAIN = re.compile(r"[0-9][0-9.a-z]*[a-z]|[0-9.]+/[0-9]+")
+_ALSO_PLAIN = re.compile(r"(?!0x)[0-9][0-9.a-z]*[a-z]|[0-9.]+/[0-9]+")
 """Durations and IPv4 networks."""
 _WORDS: Final = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 """Words that some YAML parsers do not read as text."""
@@ -49,10 +49,14 @@ class Document:
     Attributes:
         text: YAML.
         origins: path of a key, as messages write it -> origin of its value.
+        tree: what was rendered.
+        heading: the comment at the top, without how to run this text.
     """
 
     text: str
     origins: Mapping[str, str]
+    tree: Mapping[str, Any]
+    heading: str
 
     def error(self, problems: Sequence[Problem]) -> HubError:
         """The loader's problems in the user's terms: with the name of a variable instead of a line."""
@@ -69,11 +73,28 @@ def _problem_text(problem: Problem) -> str:
     return f"{problem.message} ({problem.hint})" if problem.hint else problem.message
 
 
-def render(tree: Mapping[str, Any], heading: str = "") -> Document:
-    """The text of a tree; keys whose value is None are left out."""
+def render(tree: Mapping[str, Any], heading: str = "", usage: str = "") -> Document:
+    """The text of a tree; keys whose value is None are left out.
+
+    Args:
+        tree: the values.
+        heading: a comment at the top.
+        usage: how to run this text, below the heading.
+    """
     origins: dict[str, str] = {}
-    lines = [*_comment(heading, ""), *([""] if heading else []), *_mapping(tree, "", (), origins)]
-    return Document("\n".join(lines) + "\n", origins)
+    top = [*_comment(heading, ""), *_comment(usage, "")]
+    body = list(_mapping(tree, "", (), origins))
+    lines = [*top, *([""] if top and body[:1] != [""] else []), *body]
+    return Document("\n".join(lines) + "\n", origins, tree, heading)
+
+
+def plain(value: Any) -> Any:
+    """A tree without comments and origins."""
+    if isinstance(value, Noted):
+        return plain(value.value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _mapping(tree: Mapping[str, Any], indent: str, path: KeyPath, origins: dict[str, str]) -> Iterator[str]:
@@ -151,8 +172,8 @@ def _scalar(value: Any) -> str:
 
 
 def _quoted(value: Any) -> str:
-    """The value as JSON, which is valid YAML; characters that do not print are escaped."""
-    quoted = json.dumps(value, ensure_ascii=False)
+    """The value as JSON, which is valid YAML; characters that do not print are escaped. Dates become text."""
+    quoted = json.dumps(value, ensure_ascii=False, default=str)
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in quoted)
 
 

@@ -22,14 +22,16 @@ EVERYTHING: Final = ["0.0.0.0/0", "::/0"]
 SHORTEST, LONGEST = 1.0, 86_400.0
 """Seconds between two polls of an inventory."""
 
-_HEADING = (
-    "The registry of one single-target controller, from its environment.\n"
-    "Run it with: hub run --registry FILE, or without a file, in that environment, with: hub run --from-env."
-)
+_HEADING = "The registry of one single-target controller, from its environment."
+_USAGE = "Run it with: hub run --registry FILE, or without a file, in that environment, with: hub run --from-env."
 _UNMANAGED = (
     "TARGET_MANAGED_BY is not set, so the managed-by label of the controller's slices is not known here. To have "
     "them replaced, find it (kubectl get endpointslices --show-labels) and add to the service: "
     "adopt: {managedBy: VALUE}."
+)
+_SCRIPT = (
+    "render_inventory.py runs kubectl, which the hub's image does not contain: 'hub import inventory-script' prints a "
+    "registry that needs no program."
 )
 _MEMORY = "STORE_KIND=memory writes nothing: hub run --dry-run."
 PASSED: Final = ("IONOS_", "SECURED_", "KUBECONFIG", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
@@ -79,7 +81,7 @@ def build(variables: Variables, *, complete: bool = False) -> Imported:
     tree = {"version": 1, "owner": owner(variables), "clusters": [cluster], "services": [entry]}
     file = variables.text("INVENTORY_FILE_PATH") if kind == "file" else ""
     return Imported(
-        render(tree, "\n".join(notes)),
+        render(tree, "\n".join(notes), _USAGE),
         dry_run=store == "memory",
         program=variables.text("INVENTORY_COMMAND") if kind == "command" else "",
         folder=str(Path(file).absolute().parent) if file else "",
@@ -140,6 +142,8 @@ def _command(variables: Variables) -> dict[str, Any]:
         variables.problem("INVENTORY_COMMAND", f"must be absolute or a bare name, not {values.shown(program)}")
     path = program if program.startswith("/") else f"and the absolute path of {program}"
     note = f"Runs without a shell. With --registry, the hub must be started with: --allow-exec {path}"
+    if variables.has("IONOS_DATACENTER_ID"):
+        note += f"\n{_SCRIPT}"
     config: dict[str, Any] = {"command": Noted([program, *arguments], note, "INVENTORY_COMMAND")}
     if names := _passed(variables):
         note = "Variables of the hub that the program gets, in addition to PATH; set those that it needs for the hub."

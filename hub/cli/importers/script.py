@@ -33,6 +33,9 @@ VARIABLES: Final = (
 )
 """Every variable of the script, including those that the IONOS SDK reads."""
 
+SECRET: Final = ("IONOS_TOKEN", "IONOS_PASSWORD")
+"""Those of them whose values are never printed."""
+
 PREFIX: Final = "10.0.0."
 """The script's default."""
 
@@ -71,7 +74,12 @@ def cluster(variables: Variables) -> dict[str, Any]:
     """The entry of ``clusters:``."""
     kubeconfig = variables.text("SECURED_KUBECONFIG", required="the kubeconfig of the remote cluster")
     context = variables.text("SECURED_KUBECTL_CONTEXT")
-    access = {"path": Noted(kubeconfig, "", "SECURED_KUBECONFIG")}
+    secret = variables.secret_of(kubeconfig)
+    if secret is None:
+        access: dict[str, Any] = {"path": Noted(kubeconfig, "", "SECURED_KUBECONFIG")}
+    else:
+        note = f"The Secret that the manifest mounts as {kubeconfig}. It may not refer to files, nor run programs."
+        access = {"secret": Noted(secret.secret, note, "SECURED_KUBECONFIG"), "key": secret.key}
     if context:
         access["context"] = Noted(context, "", "SECURED_KUBECTL_CONTEXT")
     nodes = (
@@ -107,8 +115,7 @@ def _config(variables: Variables) -> dict[str, Any]:
     if contract is not None:
         config["contractNumber"] = Noted(contract, "", "IONOS_CONTRACT_NUMBER")
     if url := variables.text("IONOS_API_URL"):
-        host = urlsplit(url if "://" in url else f"https://{url}").hostname or url
-        config["apiUrl"] = Noted(url, f"Needs: hub run --allow-api-host {host}", "IONOS_API_URL")
+        config["apiUrl"] = Noted(url, f"Needs: hub run --allow-api-host {host(url)}", "IONOS_API_URL")
     if variables.text("SOURCE_POLL_INTERVAL"):
         note = (
             "SOURCE_POLL_INTERVAL was the time between runs of the script. The hub watches the Nodes; this is the time "
@@ -118,6 +125,11 @@ def _config(variables: Variables) -> dict[str, Any]:
         config["refresh"] = Noted(_refresh(variables), note, "SOURCE_POLL_INTERVAL")
     config["families"] = Noted(["IPv4"], "The script compared texts of IPv4 addresses.")
     return config
+
+
+def host(url: str) -> str:
+    """The host of an API's address, which may lack a scheme."""
+    return urlsplit(url if "://" in url else f"https://{url}").hostname or url
 
 
 def _credentials(variables: Variables) -> dict[str, Any]:

@@ -6,10 +6,12 @@ credentials are not needed.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar
 
 from hub.errors import HubError
@@ -30,6 +32,24 @@ class Reference:
     key: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A volume of a manifest's Pods, where a container has it.
+
+    Attributes:
+        entry: the item of the container's ``volumeMounts``.
+        volume: the item of the Pod's ``volumes``.
+    """
+
+    entry: Mapping[str, Any]
+    volume: Mapping[str, Any]
+
+    @property
+    def path(self) -> PurePosixPath:
+        """Where the container has it: a folder, or with ``subPath`` possibly a file."""
+        return PurePosixPath(str(self.entry.get("mountPath")))
+
+
 @dataclass(slots=True)
 class Variables:
     """Variables by name.
@@ -39,6 +59,8 @@ class Variables:
         references: the other variables.
         declared: whether they come from a manifest or file, so that all of them are the tool's own.
         unread: other sources of the container's variables that are not in the files, such as ``Secret more``.
+        mounts: the volumes of the container.
+        namespace: the manifest's namespace; "" = it names none.
         problems: problems that the methods found.
     """
 
@@ -46,6 +68,8 @@ class Variables:
     references: Mapping[str, Reference] = field(default_factory=dict)
     declared: bool = False
     unread: Sequence[str] = ()
+    mounts: Sequence[Mount] = ()
+    namespace: str = ""
     problems: list[str] = field(default_factory=list)
 
     def has(self, name: str) -> bool:
@@ -85,6 +109,23 @@ class Variables:
         """The value as a Go duration, as written."""
         found = self.text(name).removeprefix("+") or default
         return found if self._valid(name, values.duration, found) is not None else default
+
+    def mount(self, path: str) -> Mount | None:
+        """The volume that has a file of the container; None if no volume has it."""
+        parents = {PurePosixPath(path), *PurePosixPath(path).parents}
+        inside = [mount for mount in self.mounts if mount.path in parents]
+        return max(inside, key=lambda mount: len(mount.path.parts), default=None)
+
+    def secret_of(self, path: str) -> Reference | None:
+        """The Secret and the key in it that a file of the container comes from; None if it is in no Secret's volume."""
+        mount = self.mount(path)
+        secret = _at(mount.volume, "secret", "secretName") if mount is not None else None
+        if mount is None or secret is None:
+            return None
+        inside = str(PurePosixPath(str(mount.entry.get("subPath") or ""), PurePosixPath(path).relative_to(mount.path)))
+        items = _dicts(_at(mount.volume, "secret", "items"))
+        keys = {str(item.get("path")): str(item.get("key")) for item in items} if items else {inside: inside}
+        return Reference(str(secret), keys[inside]) if inside in keys else None
 
     def words(self, name: str) -> list[str]:
         """The value, split into words as by a shell."""
@@ -146,10 +187,16 @@ def from_texts(texts: Sequence[tuple[str, str]], marks: Sequence[str]) -> Variab
         if not documents:
             known |= _assignments(name, text)
     maps = {_name(manifest): _at(manifest, "data") for manifest in objects if manifest.get("kind") == "ConfigMap"}
-    for container in (container for manifest in objects for container in _containers(manifest)):
+    for manifest, pod, container in itertools.chain.from_iterable(map(_containers, objects)):
         found = _environment(container, maps)
         if any(mark in found.values or mark in found.references for mark in marks):
-            return Variables(known | dict(found.values), found.references, declared=True, unread=found.unread)
+            return replace(
+                found,
+                values=known | dict(found.values),
+                declared=True,
+                mounts=_mounts(pod, container),
+                namespace=str(_at(manifest, "metadata", "namespace") or ""),
+            )
     if not any(mark in known for mark in marks):
         names = ", ".join(name for name, _ in texts)
         raise HubError(f"{names}: no container has a variable such as {marks[0]}")
@@ -206,12 +253,19 @@ def _assignments(name: str, text: str) -> dict[str, str]:
     return found
 
 
-def _containers(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _containers(manifest: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], ...]]:
+    """(manifest, spec of its Pods, container)."""
     spec = manifest.get("spec") if manifest.get("kind") in MANIFESTS else None
     while isinstance(spec, dict):
-        yield from _dicts(spec.get("containers"))
+        yield from ((manifest, spec, container) for container in _dicts(spec.get("containers")))
         outer = spec.get("jobTemplate") or spec.get("template")
         spec = outer.get("spec") if isinstance(outer, dict) else None
+
+
+def _mounts(pod: Mapping[str, Any], container: Mapping[str, Any]) -> list[Mount]:
+    volumes = {str(volume.get("name")): volume for volume in _dicts(pod.get("volumes"))}
+    entries = _dicts(container.get("volumeMounts"))
+    return [Mount(entry, volumes[name]) for entry in entries if (name := str(entry.get("name"))) in volumes]
 
 
 def _environment(container: Mapping[str, Any], maps: Mapping[str, Any]) -> Variables:

@@ -15,7 +15,10 @@ from hub.registry.report import Report
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Zl", "Zp")), max_size=12)
 SCALARS = st.one_of(
-    TEXTS, st.integers(-5, 70000), st.booleans(), st.sampled_from(["off", "5s", "1e3", "0x1", "10.0.0.0/8", "~", "- a"])
+    TEXTS,
+    st.integers(-5, 70000),
+    st.booleans(),
+    st.sampled_from(["off", "5s", "1e3", "0x1", "0xa", "10.0.0.0/8", "~", "- a"]),
 )
 TREES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=12
@@ -51,7 +54,7 @@ def test_comments_stand_above_their_keys() -> None:
     tree = {"a": [{"b": Noted(1, "about b"), "c": {"d": Noted("x", "about d")}}]}
 
     assert render(tree, "heading").text == (
-        "# heading\n\n\na:\n  # about b\n  - b: 1\n    c:\n      # about d\n      d: x\n"
+        "# heading\n\na:\n  # about b\n  - b: 1\n    c:\n      # about d\n      d: x\n"
     )
 
 

@@ -180,3 +180,48 @@ def test_all_mistakes_are_reported_at_once() -> None:
         "E: its value is not in the manifest (valueFrom): give the value itself",
         "F: is required: it matters",
     ]
+
+
+MOUNTED = """\
+kind: CronJob
+metadata: {name: controller, namespace: ops}
+spec:
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          containers:
+            - env: [{name: TARGET_PORT, value: "1"}]
+              volumeMounts:
+                - {name: whole, mountPath: /etc}
+                - {name: items, mountPath: /etc/items/}
+                - {name: whole, mountPath: /etc/file, subPath: kubeconfig}
+                - {name: map, mountPath: /etc/map}
+                - {name: nosuch, mountPath: /etc/nosuch}
+          volumes:
+            - {name: whole, secret: {secretName: one}}
+            - {name: items, secret: {secretName: two, items: [{key: remote, path: sub/kubeconfig}]}}
+            - {name: map, configMap: {name: one}}
+            - {secret: {secretName: unnamed}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/etc/kubeconfig", Reference("one", "kubeconfig")),
+        ("/etc/items/sub/kubeconfig", Reference("two", "remote")),
+        ("/etc/items/other", None),
+        ("/etc/file", Reference("one", "kubeconfig")),
+        ("/etc/map/kubeconfig", None),
+        ("/var/kubeconfig", None),
+        ("kubeconfig", None),
+        ("", None),
+    ],
+)
+def test_file_in_a_volume_is_found_in_its_secret(path: str, expected: Reference | None) -> None:
+    """The innermost volume of a path says which key of which Secret a file is."""
+    found = from_texts([("f", MOUNTED)], ["TARGET_PORT"])
+
+    assert found.secret_of(path) == expected
+    assert found.namespace == "ops"

@@ -1,0 +1,102 @@
+"""Turns an imported registry into values for the Helm chart.
+
+The chart writes ``version`` and ``owner`` into clusters.yaml. The values also have what the hub's Pods need for this
+registry: Secrets, programs, hosts, environment variables, and the volumes of the other tool's manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from hub.cli.importers.document import Document, Noted, plain, render
+from hub.cli.importers.script import SECRET, VARIABLES, host
+from hub.cli.importers.variables import Variables
+
+PUBLIC: Final = frozenset(VARIABLES) - frozenset(SECRET)
+"""Variables whose values are printed; the value of any other variable may be a secret."""
+
+_HEADING = "Values for the Helm chart: helm install RELEASE helm/endpointslice-hub -n NAMESPACE -f FILE"
+_SECRETS = "The hub may read these Secrets. In the chart, all Secrets that a registry names are in one namespace."
+_NO_NAMESPACE = "The manifest names no namespace: write the one it was applied to."
+_PROGRAM = "The chart's image has neither kubectl nor scripts: build an image that has what this program needs."
+_ENVIRONMENT = "Secrets must be in the release's namespace."
+_VOLUMES = "As in the manifest. Secrets and ConfigMaps must be in the release's namespace."
+
+
+def values(registry: Document, variables: Variables, *, dry_run: bool = False) -> Document:
+    """The values for a registry that an importer built.
+
+    Args:
+        registry: the registry, with at most one cluster.
+        variables: the variables that it was built from.
+        dry_run: the hub must write nothing.
+    """
+    cluster: Mapping[str, Any] = next(iter(plain(registry.tree["clusters"])), {})
+    kubeconfig, config = cluster.get("kubeconfig", {}), cluster.get("provider", {}).get("config", {})
+    credentials = [config[key] for key in ("token", "password") if key in config]
+    names = [each["env"] for each in credentials if "env" in each] + config.get("environment", [])
+    files = [each[key] for each, key in ((kubeconfig, "path"), (config, "file")) if key in each]
+    used = [*config.get("command", ()), *(variables.values.get(name, "") for name in names if name in PUBLIC)]
+    tree = {
+        "owner": registry.tree.get("owner"),
+        "secrets": _secrets([each["secret"] for each in (kubeconfig, *credentials) if "secret" in each], variables),
+        "registry": {"data": {key: value for key, value in registry.tree.items() if key not in ("version", "owner")}},
+        "hub": _hub(config, files, names, variables, dry_run),
+        **_volumes(files, used, variables),
+    }
+    return render(tree, f"{_HEADING}\n{registry.heading}")
+
+
+def _secrets(names: Sequence[str], variables: Variables) -> Noted | None:
+    if not names:
+        return None
+    namespace = Noted(variables.namespace or "default", "" if variables.namespace else _NO_NAMESPACE)
+    return Noted({"namespace": namespace, "names": sorted(set(names)), "renewTokens": False}, _SECRETS)
+
+
+def _hub(
+    config: Mapping[str, Any], files: Sequence[str], names: Sequence[str], variables: Variables, dry_run: bool
+) -> dict[str, Any] | None:
+    arguments = [f"--credentials-dir={PurePosixPath(file).parent}" for file in files if file.startswith("/")]
+    found = {
+        "allowExec": _program(config["command"][0]) if "command" in config else None,
+        "allowApiHosts": [host(config["apiUrl"])] if "apiUrl" in config else None,
+        "extraArgs": [*arguments, *(["--dry-run"] if dry_run else [])] or None,
+        "extraEnv": _environment(names, variables) if names else None,
+    }
+    return {key: value for key, value in found.items() if value is not None} or None
+
+
+def _program(program: str) -> Noted:
+    if program.startswith("/"):
+        return Noted([program], _PROGRAM)
+    return Noted([], f"{_PROGRAM} Write the absolute path of {program} in that image here.")
+
+
+def _environment(names: Sequence[str], variables: Variables) -> Noted:
+    found = {name: _variable(name, variables) for name in names}
+    missing = ", ".join(name for name, entry in found.items() if entry is None)
+    note = f"NOT HERE, since unknown or possibly secret: {missing}. {_ENVIRONMENT}" if missing else _ENVIRONMENT
+    return Noted([entry for entry in found.values() if entry is not None], note)
+
+
+def _variable(name: str, variables: Variables) -> dict[str, Any] | None:
+    """The item of ``extraEnv``; None if the variable's value is unknown or may be secret."""
+    reference, value = variables.references.get(name), variables.values.get(name)
+    if reference is not None and reference.secret:
+        return {"name": name, "valueFrom": {"secretKeyRef": {"name": reference.secret, "key": reference.key}}}
+    return {"name": name, "value": value} if value is not None and name in PUBLIC else None
+
+
+def _volumes(files: Sequence[str], used: Sequence[str], variables: Variables) -> dict[str, Any]:
+    """The volumes with the files that the hub reads, and with those that its program may use."""
+    mounts = {mount.path: mount for path in (*files, *used) if (mount := variables.mount(path)) is not None}
+    missing = ", ".join(file for file in files if variables.mount(file) is None)
+    if not (mounts or missing):
+        return {}
+    volumes = {str(mount.volume.get("name")): dict(mount.volume) for mount in mounts.values()}
+    note = f"NOT HERE, since no volume of a manifest has it: {missing}." if missing else _VOLUMES
+    entries = [dict(mount.entry) for mount in mounts.values()]
+    return {"extraVolumes": Noted(list(volumes.values()), note), "extraVolumeMounts": entries}
