@@ -17,6 +17,11 @@ from tests.support.hub import ROOT
 BLOCK = re.compile(r"^( *)```(sh|yaml|text)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
+def is_values(text: str) -> bool:
+    """Whether a yaml block has values for the Helm chart; every other block is a manifest or a registry."""
+    return text.startswith("# values.yaml\n")
+
+
 def blocks(page: str) -> list[tuple[str, str]]:
     """Kind and text of each code block of a page."""
     return [(kind, textwrap.dedent(text)) for _, kind, text in BLOCK.findall(page)]
