@@ -17,7 +17,7 @@ from hub.cli.server import Server, fetch
 from hub.cli.withheld import lines, registry_lines
 from hub.registry.spec import REGISTRY_HELD
 from hub.report.state import observed
-from hub.report.values import NOT_PROBED, Service, Status
+from hub.report.values import NOT_PROBED, Cluster, Service, Status
 
 CLUSTERS: Final = ("CLUSTER", "MODE", "STATE", "SINCE", "NODES", "ERROR")
 SERVICES: Final = ("SERVICE", "STATUS", "READY", "SOURCES")
@@ -65,25 +65,26 @@ def show(found: Status, output: Output) -> int:
 def text(found: Status) -> str:
     """The status as text for a terminal."""
     parts: list[str] = []
-    if replica := _replica(found):
+    if replica := replica_text(found):
         parts.append(replica)
     if found.clusters:
-        rows = [
-            (row.name, row.mode, row.state, row.since or "", "" if row.nodes is None else row.nodes, row.error)
-            for row in found.clusters
-        ]
-        parts.append(table(CLUSTERS, rows))
+        parts.append(table(CLUSTERS, map(cluster_row, found.clusters)))
     if found.services:
-        parts.append(table(SERVICES, [_row(service) for service in found.services]))
+        parts.append(table(SERVICES, map(service_row, found.services)))
+    parts += notes(found)
+    return "\n\n".join(parts) or "nothing: no clusters, no services"
+
+
+def notes(found: Status) -> Iterator[str]:
+    """Blocks of text about withheld removals and findings."""
     withheld = found.registry.withheld.message if found.registry.withheld is not None else ""
     for service in found.services:
-        if notes := [line for line in _notes(service) if line != f"! {REGISTRY_HELD}: {withheld}"]:
-            indented = (f"  {one_line(line)}" if line[0] in "=!" else f"    {one_line(line)}" for line in notes)
-            parts.append("\n".join([click.style(one_line(service.name), bold=True), *indented]))
+        if found_lines := [line for line in _notes(service) if line != f"! {REGISTRY_HELD}: {withheld}"]:
+            indented = (f"  {one_line(line)}" if line[0] in "=!" else f"    {one_line(line)}" for line in found_lines)
+            yield "\n".join([click.style(one_line(service.name), bold=True), *indented])
     if found.registry.withheld is not None:
         first, *more = map(one_line, registry_lines(found.registry.withheld))
-        parts.append("\n".join([first, *(f"  {line}" for line in more)]))
-    return "\n\n".join(parts) or "nothing: no clusters, no services"
+        yield "\n".join([first, *(f"  {line}" for line in more)])
 
 
 def _notes(service: Service) -> Iterator[str]:
@@ -96,7 +97,7 @@ def _notes(service: Service) -> Iterator[str]:
             yield f"! {noted.reason}: {noted.message}"
 
 
-def _replica(found: Status) -> str:
+def replica_text(found: Status) -> str:
     """The running hub that answered, and its role; a standby names the leader. "" without a running hub."""
     hub = found.hub
     if hub.role == "observer":
@@ -116,7 +117,13 @@ def _replica(found: Status) -> str:
     return "\n".join(one_line(note) for note in notes if note)
 
 
-def _row(service: Service) -> tuple[object, ...]:
+def cluster_row(row: Cluster) -> tuple[object, ...]:
+    """The cells of a cluster."""
+    return row.name, row.mode, row.state, row.since or "", "" if row.nodes is None else row.nodes, row.error
+
+
+def service_row(service: Service) -> tuple[object, ...]:
+    """The cells of a Service."""
     notes = [service.status or "followed"]
     if unprobed := [check.check for check in service.checks if check.verdict == NOT_PROBED]:
         notes.append(f"{NOT_PROBED}: {', '.join(unprobed)}")
