@@ -25,6 +25,7 @@ from hub.election.elector import Elector
 from hub.election.lease import KubeLease, lease_of
 from hub.errors import HubError, Problem, RegistryError
 from hub.events.recorder import Recorder, hub_object
+from hub.events.timeline import Timelines
 from hub.events.watch import EventWatch
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
@@ -92,6 +93,7 @@ class Hub:
         reloads: number of registry files accepted and rejected since the start.
         reloaded_at: Unix time at which the last file was accepted.
         views: endpoint views; None until a registry asks for them.
+        timelines: recent changes of Services and clusters.
     """
 
     def __init__(
@@ -215,6 +217,7 @@ class Hub:
             client, clock, lambda: self.writing, self.elector.identity, enabled=options.events and writes_api
         )
         self.events = EventWatch(self, self.recorder, hub_object(self.lease))
+        self.timelines = Timelines(clock.wall)
         self.writer = Writer(self.local, self.leading)
         gather = Gather(
             HubIdentity(self.lease, options.removal_grace, approving, options.take_over),
@@ -228,7 +231,7 @@ class Hub:
             warned=lambda: self.leading.shards.other_withholds,
             uid=self.identities.uid,
         )
-        self.reconciler = Reconciler(gather, self.writer, clock, self.events)
+        self.reconciler = Reconciler(gather, self.writer, clock, self.events, self.timelines)
         self.passes = Passes(self.reconciler, self.queue, clock, self.leading.writes, dry_run=options.dry_run)
 
     @property
@@ -277,6 +280,7 @@ class Hub:
         return (self.registry.owner, *self.registry.previous_owners)
 
     def _cluster_changed(self, name: str) -> None:
+        self.timelines.cluster_changed(name, self.fleet.state(name))
         self._wake(self._affected.of_cluster(name))
 
     def _copy_changed(self, source: SourceKey) -> None:
@@ -404,6 +408,7 @@ class Hub:
         self.leading.use_registry(registry)
         self._forget(self.leading.written_elsewhere(self.all_targets()))
         self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
+        self._record_states()
         self._follow_views()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
         affected = self._affected.since(before)
@@ -414,6 +419,7 @@ class Hub:
     async def run(self, stop: asyncio.Event) -> None:
         """Follow the clusters, decide and write until ``stop`` is set; then let the writes in flight end."""
         self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
+        self._record_states()
         self._follow_views()
         asyncio.get_running_loop().set_exception_handler(unhandled)
         async with asyncio.TaskGroup() as group:
@@ -504,6 +510,10 @@ class Hub:
             self.views.set_leading(leading=self.leads and not self.options.dry_run)
         if self.leading.count > 1 and not self.health.stopping:
             self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
+            self._record_states()
+        if before != self._held:
+            written = set(filter(self.leading.writes, self.all_targets()))
+            self.timelines.rights_changed(self._work(), written)
         if before - self._held:  # another replica writes these targets and remembers their state
             self._forget(self.leading.written_elsewhere(self.all_targets()))
         if not self._held:
@@ -519,6 +529,17 @@ class Hub:
             self.fleet.check_identities()
         only_gained = gained and self.leading.count > 1
         self._wake(key for key in self.all_targets() if not only_gained or self.leading.shard(key) in gained)
+
+    def _work(self) -> str:
+        """What this process writes, in words."""
+        if self.leading.count == 1:
+            return "this process leads" if self._held else "this process no longer leads"
+        return f"this process writes {len(self._held)} of {self.leading.count} shards"
+
+    def _record_states(self) -> None:
+        """Record the states of the clusters of the registry, and forget what it no longer has."""
+        states = {name: self.fleet.state(name) for name in self.registry.clusters}
+        self.timelines.keep(set(self.all_targets()), states)
 
     def _forget(self, keys: Iterable[TargetKey]) -> None:
         """Forget the state of targets that another replica writes, or wrote until now."""

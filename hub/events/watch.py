@@ -7,7 +7,7 @@ seconds, so that a state that lasts only a moment makes no Event. Only the proce
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from hub.decide.decision import Decision
@@ -16,6 +16,7 @@ from hub.events import catalog as reasons
 from hub.events.catalog import REASONS, Reason
 from hub.events.recorder import Recorder
 from hub.events.series import EventFinding, Regarding
+from hub.events.timeline import slices_after
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.model import LOCAL, Finding, Slice, TargetKey
@@ -115,20 +116,13 @@ class EventWatch:
                 current.append(EventFinding(reason, regarding, _scope(reason, finding), finding.message))
         self._recorder.set_findings(result.target, current)
 
-    def published(self, result: Decision, done: Iterable[tuple[str, Slice]]) -> None:
+    def published(self, result: Decision, done: Sequence[tuple[str, Slice]]) -> None:
         """Report the slices that a pass over a target wrote."""
         if result.plan is None or not self._recorder.enabled:
             return
-        slices = {slice_.name: slice_ for slice_ in result.observed}
-        operations: Counter[str] = Counter()
-        for operation, slice_ in done:
-            operations[operation] += 1
-            if operation == "delete":
-                slices.pop(slice_.name, None)
-            else:
-                slices[slice_.name] = slice_
+        operations = Counter(operation for operation, _ in done)
         endpoints: Counter[str] = Counter()
-        for slice_ in slices.values():
+        for slice_ in slices_after(result.observed, done):
             endpoints[slice_.cluster] += len(slice_.endpoints)
         of = ", ".join(f"{number} of {cluster}" for cluster, number in sorted(endpoints.items()))
         writes = ", ".join(f"{number} {operation}d" for operation, number in sorted(operations.items()))

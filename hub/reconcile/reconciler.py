@@ -70,7 +70,7 @@ class Reconciler:
         gather: gathers snapshots.
         writer: carries plans out.
         clock: where time comes from.
-        listener: receives the decisions; None = no listener.
+        listeners: receive the decisions.
 
     Attributes:
         journal: logs the number of slices written.
@@ -79,11 +79,11 @@ class Reconciler:
             the writes wait, since another client keeps changing the slices or the namespace is missing.
     """
 
-    def __init__(self, gather: Gather, writer: Writer, clock: Clock, listener: Listener | None = None) -> None:
+    def __init__(self, gather: Gather, writer: Writer, clock: Clock, *listeners: Listener) -> None:
         self._gather = gather
         self._writer = writer
         self._clock = clock
-        self._listener = listener
+        self._listeners = listeners
         self._targets: dict[TargetKey, _Target] = {}
         self.journal = Journal()
         self.latency = Latency()
@@ -176,8 +176,8 @@ class Reconciler:
         target = self._targets[key]
         if target.state.adoption is not None:
             self._gather.adopting.log_obstacles(key, decision.findings)
-        if self._listener is not None:
-            self._listener.decided(decision)
+        for listener in self._listeners:
+            listener.decided(decision)
         if decision.plan is None or not decision.plan.writes:
             target.writes.settled()
             self._nothing_written(key, "unchanged")
@@ -215,8 +215,8 @@ class Reconciler:
             target.written_at = self._clock.wall()
             self.journal.note(key, len(outcome.done))
             self._adopted(target, key, outcome)
-            if self._listener is not None:
-                self._listener.published(decision, outcome.done)
+            for listener in self._listeners:
+                listener.published(decision, outcome.done)
         if outcome.failure is not None:
             raise outcome.failure
         if outcome.again or outcome.blocked or outcome.missing_namespace:

@@ -11,6 +11,7 @@ from hub.decide.decision import Decision
 from hub.decide.view import ViewResult
 from hub.election.elector import Elector
 from hub.errors import Problem, RegistryError
+from hub.events.timeline import Timelines
 from hub.kube.client import Client
 from hub.model import TargetKey
 from hub.observe.health.board import Board
@@ -94,6 +95,8 @@ class HubState(Protocol):
     def renewal(self) -> Renewal: ...
     @property
     def fallback_accepted_at(self) -> str: ...
+    @property
+    def timelines(self) -> Timelines: ...
     @property
     def trouble(self) -> str: ...
     @property

@@ -19,7 +19,7 @@ from hub.observe.remote.cluster import RemoteCluster
 from hub.observe.remote.ports import RemoteService
 from hub.observe.remote.reading import ClusterReader
 from hub.observe.remote.source import Source
-from hub.observe.remote.status import State
+from hub.observe.remote.status import READY_WITH_ERROR, State
 from hub.registry.spec import (
     HEALTH_CHECK,
     ClusterSpec,
@@ -200,6 +200,14 @@ class Fleet:
         """The first problem of a cluster's sources; "" if there is none, None if the cluster has no source."""
         sources = self._by_cluster.get(cluster)
         return next((source.problem for source in sources.values() if source.problem), "") if sources else None
+
+    def state(self, cluster: str) -> str:
+        """The state of a cluster in words, with a problem of its sources; "" if it is not followed."""
+        remote, problem = self.clusters.get(cluster), self.problem(cluster)
+        if remote is not None:
+            state = remote.status.state
+            return READY_WITH_ERROR if problem and state is State.READY else str(state)
+        return "" if problem is None else str(State.DEGRADED if problem else State.READY)
 
     def node_port(self, cluster: str, ref: NodePortRef) -> PortReading:
         """The nodePort, or healthCheckNodePort, of a Service in a source cluster; NOT_READ until it can be trusted."""

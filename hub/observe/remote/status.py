@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from hub.errors import (
     ApiError,
@@ -32,6 +33,10 @@ class State(StrEnum):
     """The API server does not answer."""
     WRONG_CLUSTER = "WrongCluster"
     """Another cluster than before answers under this name; its answers are ignored until an operator approves it."""
+
+
+READY_WITH_ERROR: Final = "Ready, with an error"
+"""The state of a cluster in words if its nodes are current, but a provider has a problem."""
 
 
 @dataclass(frozen=True, slots=True)
