@@ -151,7 +151,7 @@ class Timeline:
         """The changes since the start of the process, with ``more`` marks."""
         rows = self._rows
         named = len(self._sources)
-        points = []
+        points: list[Point] = []
         for start in range(0, len(rows), STRIDE):
             at, not_ready, *ready = rows[start : start + STRIDE]
             shown = None if not_ready == UNKNOWN else not_ready

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
+from hub.events.timeline import Span
 from hub.model import TargetKey
 from hub.registry.spec import SourceSpec
 from hub.report.hub_state import HubState
@@ -31,10 +32,21 @@ AT_ONCE: Final = 2
 
 
 class VersionedStatus(NamedTuple):
-    """A snapshot; different snapshots have different ``version`` strings."""
+    """A snapshot; different snapshots have different ``version`` strings.
+
+    Attributes:
+        version: identifies ``status``.
+        status: the state of the hub.
+        at: Unix time of the last look at the hub.
+        since: Unix time at which the recording of ``states`` began.
+        states: cluster -> its recent states.
+    """
 
     version: str
     status: Status
+    at: float = 0.0
+    since: int = 0
+    states: Mapping[str, tuple[Span, ...]] = {}
 
 
 class _Answer:
@@ -82,9 +94,15 @@ class Site:
         if self._snapshot is None or now - self._taken_at >= SNAPSHOT_SECONDS:
             status = self.snapshots.take()
             self._taken_at = now
+            timelines = self.hub.timelines
             if self._snapshot is None or status != self._snapshot.status:
                 self._number += 1
-                self._snapshot = VersionedStatus(f"{self._start}-{self._number}", status)
+            else:
+                status = self._snapshot.status
+            version = f"{self._start}-{self._number}"
+            self._snapshot = VersionedStatus(
+                version, status, self.hub.clock.wall(), timelines.since, dict(timelines.clusters)
+            )
         return self._snapshot
 
     def changed_targets(self) -> set[TargetKey]:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, Route, expect
+import yaml
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Route, ViewportSize, expect
 
 from tests.support.apiserver.pki import Authority
 from tests.support.apiserver.server import ApiServer
@@ -42,14 +43,21 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext
 
 @pytest.fixture
 def page(browser: BrowserContext) -> Iterator[Page]:
-    """An empty tab. The test fails if the page reports an error."""
+    """An empty tab. The test fails if the page reports an error, except for an answer that a test refuses."""
     tab = browser.new_page()
     wrong: list[str] = []
     tab.on("pageerror", lambda error: wrong.append(str(error)))
-    tab.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+    tab.on("console", lambda said: wrong.append(said.text) if is_error(said) else None)
     yield tab
     tab.close()
     assert wrong == []
+
+
+def is_error(said: ConsoleMessage) -> bool:
+    """Whether the console reports an error of the page, such as a violation of its Content-Security-Policy."""
+    return "Content Security Policy" in said.text or (
+        said.type == "error" and not said.text.startswith("Failed to load resource")
+    )
 
 
 def url_of(hub: HubProcess) -> str:
@@ -110,36 +118,168 @@ def test_a_node_that_fails_is_seen_on_the_open_page(world: World, page: Page) ->
         expect(address).to_have_attribute("open", "")
 
 
-def test_a_withheld_removal_is_shown_with_its_command_everywhere(world: World, page: Page, tmp_path: Path) -> None:
+LEGACY = [{"name": f"rack-{n}", "private_ip": f"10.9.0.{n}", "ready": n != 2, "worker": True} for n in (1, 2)]
+SEVERAL = {
+    "checkout": ("payments-eu", "payments-us", "edge-asia"),
+    "payments": ("payments-eu", "payments-us"),
+    "reports": ("legacy-dc",),
+    "search": ("edge-asia", "staging"),
+}
+"""Service -> its clusters. ``staging`` does not answer."""
+
+
+@pytest.fixture
+def several(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
+    """Three clusters that answer, one that does not, one that is an inventory, and four Services."""
+    names = ("payments-eu", "payments-us", "edge-asia")
+    world = World(tmp_path, hub_cluster, dict(zip(names, remote_clusters, strict=True))).prepare()
+    for number, name in enumerate(names, 1):
+        for last in range(1, 9 - number):
+            add_node(world.remotes[name], f"{name}-{last}", f"10.0.{number}.{last}")
+    kubeconfig = yaml.safe_load((tmp_path / "edge-asia").read_text())
+    kubeconfig["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    (tmp_path / "staging").write_text(yaml.safe_dump(kubeconfig))
+    (tmp_path / "legacy.json").write_text(json.dumps(LEGACY))
+    inventory = {"name": "inventory", "config": {"file": "legacy.json", "interval": "1s"}}
+    legacy = world.cluster("legacy-dc", kubeconfig=None, provider=inventory)
+    for service in SEVERAL:
+        world.add_service(service)
+    clusters = [*map(world.cluster, names), legacy, world.cluster("staging")]
+    world.write(clusters, [world.service(name, *sources) for name, sources in SEVERAL.items()])
+    return world
+
+
+def fits(page: Page) -> bool:
+    """Whether the page needs no horizontal scrolling."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
+def test_a_withheld_removal_is_shown_with_its_command_everywhere(several: World, page: Page, tmp_path: Path) -> None:
     """The overview, the Service's page and a phone show the command without horizontal scrolling.
 
-    The page works in dark mode, and loads nothing from other hosts. SCREENSHOTS=1 stores images.
+    The page works in dark mode, and loads nothing from other hosts. SCREENSHOTS=1 stores images, of two minutes.
     """
-    folder = SCREENSHOTS if os.environ.get("SCREENSHOTS") else tmp_path
-    prepare(world)
+    shooting = bool(os.environ.get("SCREENSHOTS"))
+    folder = SCREENSHOTS if shooting else tmp_path
+    pause = 25_000 if shooting else 1_000
+    us, eu = several.remotes["payments-us"], several.remotes["payments-eu"]
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    with HubProcess(world, "--listen", "127.0.0.1:0") as hub:
+    with HubProcess(several, "--listen", "127.0.0.1:0") as hub:
         url = url_of(hub)
-        world.awaits(*(f"10.0.{number}.{last}" for number in (1, 2) for last in (1, 2, 3)))
-        for last in (1, 2):
-            world.remotes["us"].api.delete(f"/api/v1/nodes/us-{last}")
         page.goto(url)
-        expect(page.locator("#attention code")).to_contain_text("hub approve edge/payments")
+        expect(page.locator('[id="service:edge/payments"]')).to_contain_text("13 of 13 ready", timeout=20_000)
+        page.wait_for_timeout(pause)
+        eu.api.delete("/api/v1/nodes/payments-eu-7")
+        page.wait_for_timeout(pause)
+        add_node(us, "payments-us-7", "10.0.2.7")
+        page.wait_for_timeout(pause)
+        for last in range(1, 6):
+            us.api.delete(f"/api/v1/nodes/payments-us-{last}")
+        expect(page.locator("#attention code")).to_have_count(2, timeout=20_000)
+        page.wait_for_timeout(pause)
+        expect(page.locator("#attention code").first).to_contain_text("hub approve edge/")
+        page.goto(url)
         page.screenshot(path=folder / "status-overview.png", full_page=True)
         page.goto(f"{url}/services/edge/payments")
         expect(page.locator("p.warn code")).to_contain_text("hub approve edge/payments")
+        expect(page.locator(".marks")).to_contain_text("a removal of payments-us is withheld")
+        assert fits(page)
         page.locator("summary").first.click()
         page.screenshot(path=folder / "status-service.png", full_page=True)
-        page.set_viewport_size(PHONE)
         page.emulate_media(color_scheme="dark")
+        page.screenshot(path=tmp_path / "status-service-dark.png", full_page=True)
         page.goto(url)
-        expect(page.locator("#attention code")).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        page.screenshot(path=folder / "status-phone.png", full_page=True)
+        page.screenshot(path=tmp_path / "status-dark.png", full_page=True)
+        page.set_viewport_size(PHONE)
+        page.goto(f"{url}/services/edge/payments")
+        assert fits(page)
+        page.screenshot(path=tmp_path / "status-service-phone.png", full_page=True)
+        page.goto(url)
+        assert fits(page)
+        page.screenshot(path=tmp_path / "status-phone.png", full_page=True)
+        expect(page.locator("#attention code").first).to_be_visible()
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert dark == "rgb(18, 22, 27)"
+        page.emulate_media(color_scheme="light")
         page.set_viewport_size(DESKTOP)
     assert asked
     assert [address for address in asked if not address.startswith(f"{url}/")] == []
+
+
+def test_map_follows_nodes_and_its_links_lead_to_pages(several: World, page: Page) -> None:
+    """The boxes and lines of the map have the right counts after nodes come and go; every box leads to a page."""
+    with HubProcess(several, "--listen", "127.0.0.1:0") as hub:
+        url = url_of(hub)
+        page.goto(url)
+        boxes = page.locator("#map li a")
+        expect(boxes).to_have_text([*several_clusters(), *(f"edge/{name}" for name in SEVERAL)])
+        lines = page.locator("#lines li")
+        page.locator("#lines summary").click()
+        service = page.locator("#map li", has=page.get_by_text("edge/search", exact=True))
+        expect(service).to_contain_text("6/6 ready", timeout=20_000)
+        expect(lines.filter(has_text="edge-asia → edge/search")).to_have_text("edge-asia → edge/search: 6/6 ready")
+        expect(page.locator("#lines li").filter(has_text="staging →")).to_contain_text("source unknown")
+
+        several.remotes["edge-asia"].api.delete("/api/v1/nodes/edge-asia-1")
+        expect(service).to_contain_text("5/5 ready", timeout=10_000)
+        expect(lines.filter(has_text="edge-asia → edge/search")).to_have_text("edge-asia → edge/search: 5/5 ready")
+        for last in (7, 8):
+            add_node(several.remotes["edge-asia"], f"edge-asia-{last}", f"10.0.3.{last}")
+        expect(service).to_contain_text("7/7 ready", timeout=10_000)
+        assert page.locator("#lines").get_attribute("open") is not None, "the opened list was closed"
+
+        links = [str(link.get_attribute("href")) for link in boxes.all()]
+        for link, name in zip(links, boxes.all_inner_texts(), strict=True):
+            page.goto(url + link)
+            expect(page.locator("h1")).to_have_text(name)
+            assert fits(page)
+
+
+def several_clusters() -> list[str]:
+    """The clusters of the registry, in its order."""
+    return ["payments-eu", "payments-us", "edge-asia", "legacy-dc", "staging"]
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+@pytest.mark.parametrize("path", ["", "services/edge/payments", "clusters/staging"])
+def test_page_that_goes_live_moves_nothing(several: World, page: Page, path: str, size: ViewportSize) -> None:
+    """From the first paint until the page is live, nothing on it moves (no layout shift)."""
+    script = """() => new Promise((done) => {
+      const observer = new PerformanceObserver(() => {});
+      observer.observe({ type: "layout-shift", buffered: true });
+      setTimeout(() => done(observer.takeRecords().reduce((sum, shift) => sum + shift.value, 0)), 200);
+    })"""
+    with HubProcess(several, "--listen", "127.0.0.1:0") as hub:
+        url = url_of(hub)
+        several.awaits(*(f"10.0.{n}.{last}" for n in (1, 2) for last in range(1, 9 - n)), timeout=20)
+        page.set_viewport_size(size)
+        page.goto(f"{url}/{path}")
+        expect(page.locator("#live")).to_contain_text("live, as of")
+        assert page.evaluate(script) == 0
+        page.set_viewport_size(DESKTOP)
+
+
+def test_lines_of_the_map_meet_their_boxes(several: World, page: Page) -> None:
+    """On a desktop and on a phone, each line begins and ends within the height of its boxes."""
+    script = """() => {
+      const middle = (box) => { const { top, height } = box.getBoundingClientRect(); return top + height / 2; };
+      const columns = [...document.querySelectorAll("#map ul")].map((list) => [...list.children].map(middle));
+      return [...document.querySelectorAll(".lines path")].map((path) => {
+        const point = (at) => path.getPointAtLength(at).matrixTransform(path.getScreenCTM()).y;
+        const ends = [point(0), point(path.getTotalLength())];
+        return ends.map((y, side) => Math.min(...columns[side].map((at) => Math.abs(at - y))));
+      });
+    }"""
+    with HubProcess(several, "--listen", "127.0.0.1:0") as hub:
+        page.goto(url_of(hub))
+        expect(page.locator('[id="service:edge/search"]')).to_contain_text("6 of 6 ready", timeout=20_000)
+        for size in (DESKTOP, PHONE):
+            page.set_viewport_size(size)
+            distances = page.evaluate(script)
+            assert len(distances) == sum(map(len, SEVERAL.values()))
+            assert max(max(ends) for ends in distances) < 20
+        page.set_viewport_size(DESKTOP)
 
 
 def test_page_reconnects_after_an_answer_that_is_no_stream(world: World, page: Page) -> None:
@@ -220,15 +360,39 @@ def test_page_filter_keeps_rows_that_need_attention(world: World, page: Page) ->
         page.goto(url_of(hub))
         rows = page.locator("#services tr:visible")
         expect(rows).to_have_count(3)
-        page.locator("#worse").check()
+        page.locator("#problems").check()
         expect(rows).to_have_count(1)
         expect(rows.first).to_contain_text("edge/nosuch")
-        page.locator("#worse").uncheck()
-        page.locator("#filter").fill("orders")
+        expect(page).to_have_url(re.compile(r"/\?problems=1$"))
+        page.locator("#problems").uncheck()
+        page.locator("#q").fill("orders")
         expect(rows).to_have_count(1)
+        expect(page.locator("#map li a")).to_have_text(["us", "edge/orders"])
         world.remotes["us"].api.delete("/api/v1/nodes/us-3")
         expect(rows.first).to_contain_text("2 of 2 ready", timeout=10_000)
+        expect(page.locator("#map")).to_contain_text("2/2 ready", timeout=10_000)
         expect(rows).to_have_count(1)
+        expect(page.locator("#q")).to_be_focused()
+
+        page.reload()
+        expect(page).to_have_url(re.compile(r"/\?q=orders$"))
+        expect(page.locator("#q")).to_have_value("orders")
+        expect(rows).to_have_count(1)
+        expect(page.locator("#map li a")).to_have_text(["us", "edge/orders"])
+
+
+def test_search_works_without_javascript(world: World, page: Page) -> None:
+    """Without the script, the button sends the search, which the Content-Security-Policy allows."""
+    prepare(world)
+    page.route("**/page.js", lambda route: route.abort())
+    with HubProcess(world, "--listen", "127.0.0.1:0") as hub:
+        world.awaits(*(f"10.0.{number}.{last}" for number in (1, 2) for last in (1, 2, 3)))
+        page.goto(url_of(hub))
+        page.locator("#q").fill("eu")
+        page.get_by_role("button", name="Search").click()
+        expect(page).to_have_url(re.compile(r"/\?q=eu$"))
+        expect(page.locator("#clusters tr:visible")).to_have_count(1)
+        expect(page.locator("#services tr:visible")).to_have_count(0)
 
 
 def test_page_and_status_require_authorization(world: World) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any, Final
 
@@ -16,8 +16,13 @@ import jinja2
 import msgspec
 from aiohttp import web
 
+from hub.events.timeline import Recent
+from hub.model import TargetKey
 from hub.report.api import answer, constant, named, number, service_of
 from hub.report.detail import ADDRESSES, cluster_detail
+from hub.report.page.charts import Strip, chart, strip
+from hub.report.page.flows import drawn
+from hub.report.page.search import EVERYTHING, Search, search_of
 from hub.report.page.signs import FILTERS, attention
 from hub.report.site import Site, VersionedStatus
 from hub.report.stream import Broadcaster
@@ -53,17 +58,18 @@ def routes(site: Site, live: Broadcaster) -> list[web.RouteDef]:
     """The routes of the page."""
 
     async def overview(request: web.Request) -> web.StreamResponse:
-        snapshot = site.snapshot()
+        snapshot, search = site.snapshot(), search_of(request.query)
 
         async def made() -> bytes:
-            return await asyncio.to_thread(rendered_overview, snapshot)
+            return await asyncio.to_thread(rendered_overview, snapshot, search)
 
-        return answer(request, await site.cached(("overview", snapshot.version), made), "text/html", "utf-8")
+        return answer(request, await site.cached(("overview", snapshot.version, search), made), "text/html", "utf-8")
 
     async def service(request: web.Request) -> web.StreamResponse:
         limit = number(request, "limit", ADDRESSES, ADDRESSES) or ADDRESSES
         snapshot, found = site.snapshot(), await service_of(site, request, limit)
-        body = await asyncio.to_thread(_render, "service.html", snapshot, detail=found, limit=limit)
+        recent = site.hub.timelines.of(TargetKey(*found.service.name.split("/", 1)))
+        body = await asyncio.to_thread(_render, "service.html", snapshot, detail=found, limit=limit, recent=recent)
         return answer(request, body, "text/html", "utf-8")
 
     async def cluster(request: web.Request) -> web.StreamResponse:
@@ -95,15 +101,31 @@ def routes(site: Site, live: Broadcaster) -> list[web.RouteDef]:
     ]
 
 
-def rendered_overview(snapshot: VersionedStatus) -> bytes:
-    """The overview page."""
-    return _render("overview.html", snapshot)
+def rendered_overview(snapshot: VersionedStatus, search: Search = EVERYTHING) -> bytes:
+    """The overview page, with what a search finds."""
+    return _render("overview.html", snapshot, search=search, map=drawn(snapshot.status, search))
 
 
-def _render(template: str, snapshot: VersionedStatus, **more: object) -> bytes:
+def _render(template: str, snapshot: VersionedStatus, recent: Recent | None = None, **more: object) -> bytes:
     found = templates().get_template(template)
     status = snapshot.status
-    return found.render(version=snapshot.version, status=status, attention=attention(status), **more).encode()
+    return found.render(
+        version=snapshot.version,
+        status=status,
+        attention=attention(status),
+        strip=partial(_strip, snapshot),
+        chart=chart(recent, _minute(snapshot)) if recent is not None else None,
+        **more,
+    ).encode()
+
+
+def _minute(snapshot: VersionedStatus) -> float:
+    """The time that drawings end at: the next whole minute, so that a page without news keeps its ETag for a minute."""
+    return -(-snapshot.at // 60) * 60
+
+
+def _strip(snapshot: VersionedStatus, cluster: str) -> Strip:
+    return strip(snapshot.states.get(cluster, ()), snapshot.since, _minute(snapshot))
 
 
 # --- what changes on an open page ------------------------------------------------------------------
@@ -137,12 +159,15 @@ def event(old: VersionedStatus, new: VersionedStatus, touched: set[str], renewed
     """
     clusters = _differing(old.status.clusters, new.status.clusters)
     services = _differing(old.status.services, new.status.services)
+    gone = sorted(_ids(old.status) - _ids(new.status))
     data: dict[str, object] = {"version": new.version}
     if len(clusters) + len(services) > MAX_ROWS:
         return _event("reload", data)
     rows: Any = templates().get_template("rows.html").module
-    html = {f"cluster:{cluster.name}": str(rows.cluster(cluster)) for cluster in clusters}
+    html = {f"cluster:{cluster.name}": str(rows.cluster(cluster, _strip(new, cluster.name))) for cluster in clusters}
     html |= {f"service:{service.name}": str(rows.service(service)) for service in services}
+    if (clusters or services or gone) and (map_ := drawn(new.status)) != drawn(old.status):
+        html["map"] = str(rows.map(map_))
     if _summary(old.status) != _summary(new.status):
         html["replica"] = str(rows.replica(new.status.hub))
         html["attention"] = str(rows.attention(attention(new.status)))
@@ -152,7 +177,7 @@ def event(old: VersionedStatus, new: VersionedStatus, touched: set[str], renewed
         {
             **data,
             "html": html,
-            "gone": sorted(_ids(old.status) - _ids(new.status)),
+            "gone": gone,
             "touched": sorted(touched) if len(touched) <= MAX_ROWS else None,
             "clusters": sorted({*renewed, *(cluster.name for cluster in clusters)}),
         },

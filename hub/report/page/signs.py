@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from hub.observe.remote.status import READY_WITH_ERROR
 from hub.report.values import Cluster, Noted, Service, Status
 
 
@@ -28,6 +29,7 @@ class Needed(NamedTuple):
 
 STATES: Final = {
     "Ready": Sign("good", "✓", "Ready"),
+    READY_WITH_ERROR: Sign("warn", "!", READY_WITH_ERROR),
     "Syncing": Sign("idle", "…", "Syncing"),
     "Pending": Sign("idle", "…", "Pending"),
     "Degraded": Sign("warn", "!", "Degraded"),
@@ -51,7 +53,7 @@ def cluster_sign(cluster: Cluster) -> Sign:
         return Sign("idle", "‖", "frozen")
     found = STATES.get(cluster.state, Sign("idle", "○", cluster.state or "not followed"))
     if found.kind == "good" and cluster.error:
-        found = Sign("warn", "!", f"{found.words}, with an error")
+        found = STATES[READY_WITH_ERROR]
     return found._replace(words=f"{found.words}, standby") if cluster.mode == "standby" else found
 
 

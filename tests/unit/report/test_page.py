@@ -14,9 +14,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 from hub_testkit import make_node
+from msgspec.structs import replace
 
+from hub.events.timeline import Mark, Point, Recent, Span
+from hub.model import TargetKey
 from hub.report import page, stream
 from hub.report.page import event, rendered_overview
+from hub.report.page.search import Search
 from hub.report.page.signs import attention, cluster_sign, service_sign
 from hub.report.site import Site, VersionedStatus
 from hub.report.stream import Broadcaster
@@ -55,6 +59,7 @@ HELD = Held(
 )
 
 
+KEY = TargetKey("edge", "payments")
 OTHER = {"type": "InternalIP", "address": "10.0.0.77"}
 
 
@@ -94,7 +99,10 @@ def hostile_status() -> Status:
 
 def test_strangers_texts_stay_texts() -> None:
     """Untrusted texts make no tags, attributes or templates on any page or in any event."""
-    moment = VersionedStatus("v", hostile_status())
+    moment = VersionedStatus("v", hostile_status(), 60.0, 0, {HOSTILE: (Span(0, HOSTILE),)})
+    recent = Recent(
+        0, (HOSTILE, ""), (Point(0, (1, 0), 0),), (Mark(1, "withheld", HOSTILE), Mark(2, "leader", HOSTILE))
+    )
     step = Step(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
     service = ServiceDetail(moment.status.services[0], (step,), (Address(HOSTILE, HOSTILE, HOSTILE, (step,)),), 0, 1)
     node = NodeState(
@@ -110,11 +118,12 @@ def test_strangers_texts_stay_texts() -> None:
     sent = event(VersionedStatus("u", Status()), moment, set())
     rendered = [
         rendered_overview(moment).decode(),
-        page._render("service.html", moment, detail=service, limit=100).decode(),
+        rendered_overview(moment, Search(HOSTILE)).decode(),
+        page._render("service.html", moment, recent, detail=service, limit=100).decode(),
         page._render("cluster.html", moment, detail=cluster).decode(),
         *json.loads(sent.split(b"data: ", 1)[1])["html"].values(),
     ]
-    assert len(rendered) == 7
+    assert len(rendered) == 9
     for text in rendered:
         tags = Tags(text)
         assert [attributes for tag, attributes in tags.found if tag == "script"] in (
@@ -289,6 +298,84 @@ def test_a_page_is_accessible_in_the_basics() -> None:
         assert not any("style" in attrs for _, attrs in tags), "the policy forbids it"
 
 
+def shown(text: str) -> list[str]:
+    """The ids of the rows that are not hidden."""
+    return [
+        attrs["id"] or "" for tag, attrs in Tags(text).found if tag == "tr" and "id" in attrs and "hidden" not in attrs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("address", "rows"),
+    [
+        ("/", ["cluster:eu", "service:edge/payments"]),
+        ("/?q=PAY", ["service:edge/payments"]),
+        ("/?problems=1", []),
+        ("/?q=eu&problems=1", []),
+    ],
+)
+async def test_search_in_the_address_works_without_javascript(watched: Watched, address: str, rows: list[str]) -> None:
+    """The server shows the rows that a search finds, and the form shows the search."""
+    await until(lambda: watched.hub.reconciler.problem(KEY) == "" and watched.hub.reconciler.last(KEY) is not None)
+    _, text, headers = await watched.get(address)
+    assert shown(text) == rows
+    form = {attrs.get("name"): attrs for tag, attrs in Tags(text).found if tag == "input"}
+    assert (form["q"]["value"] or "") == address.partition("q=")[2].partition("&")[0].lower()
+    assert ("checked" in form["problems"]) == ("problems=1" in address)
+    assert "form-action 'self'" in headers["Content-Security-Policy"]
+
+
+async def test_recent_changes_are_drawn_from_the_running_hub(watched: Watched) -> None:
+    """A deleted node is a step of the Service's chart; the cluster's page shows since when it is Ready."""
+    recent = watched.hub.timelines.of(KEY)
+    assert recent is not None
+    assert recent.points[-1].ready == (3, 0)
+    watched.remote.nodes.delete("n3")
+    await until(lambda: (now := watched.hub.timelines.of(KEY)) is not None and now.points[-1].ready == (2, 0))
+    _, text, _ = await watched.get("/services/edge/payments")
+    assert "now 2" in text
+    assert "since the start of this process at" in text
+    assert [mark.kind for mark in recent.marks] == ["leader"]
+    _, text, _ = await watched.get("/clusters/eu")
+    assert re.search(r"since \d\d:\d\d UTC: (Pending|Syncing|Ready) \d", text)
+
+
+async def test_running_hub_records_cluster_states_and_a_lost_lead(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state that changes is recorded at once; without the lead, the endpoints of a Service are unknown."""
+    hub = watched.hub
+
+    def states() -> list[str]:
+        return [span.state for span in hub.timelines.clusters["eu"]]
+
+    await until(lambda: hub.timelines.of(KEY) is not None and states()[-1] == "Ready")
+    assert states()[0] == "Pending"
+    with monkeypatch.context() as patched:
+        patched.setattr(hub.fleet, "problem", lambda _: "401")
+        hub._cluster_changed("eu")
+    assert states()[-1] == "Ready, with an error"
+    hub._put_in_force(replace(hub.registry, clusters={}, targets={}))
+    assert hub.timelines.clusters == {}
+    monkeypatch.setattr(hub.leading, "held", frozenset())
+    hub._rights_changed()
+    recent = hub.timelines.of(KEY)
+    assert recent is not None
+    assert recent.points[-1].not_ready is None
+    assert recent.marks[-1].about == "this process no longer leads"
+
+
+async def test_page_without_news_keeps_its_etag(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawings end at whole minutes, so that a reader with the same page gets 304."""
+    monkeypatch.setattr(watched.hub.clock, "wall", lambda: 1_800_000_030.0)
+    await until(lambda: watched.hub.reconciler.written_at(KEY) is not None)
+    _, _, headers = await watched.get("/")
+    monkeypatch.setattr(watched.hub.clock, "wall", lambda: 1_800_000_050.0)
+    await asyncio.sleep(1.1)  # beyond the time for which answers are cached
+    status, _, _ = await watched.get("/", headers={"If-None-Match": headers["ETag"]})
+    assert status == 304
+
+
 # --- live ------------------------------------------------------------------------------------------------
 
 
@@ -304,7 +391,7 @@ def test_event_has_only_changes() -> None:
     new = Status(clusters=(Cluster("eu", error="x"), Cluster("us")), services=(Service("a/c"), Service("a/d")))
     name, data = told(event(VersionedStatus("1", old), VersionedStatus("2", new), {"a/c"}))
     assert name == "change"
-    assert sorted(data["html"]) == ["cluster:eu", "service:a/d"]
+    assert sorted(data["html"]) == ["cluster:eu", "map", "service:a/d"]
     assert (data["version"], data["gone"], data["touched"]) == ("2", ["service:a/b"], ["a/c", "a/d"])
     assert (data["clusters"], data["html"]["cluster:eu"].startswith("<tr")) == (["eu"], True)
 
@@ -323,6 +410,13 @@ def test_too_many_changed_rows_reload_the_page() -> None:
     assert told(event(old, new, set())) == ("reload", {"version": "2"})
     touched = {service.name for service in many}
     assert told(event(VersionedStatus("1", Status()), VersionedStatus("1", Status()), touched))[1]["touched"] is None
+
+
+def test_event_has_the_map_only_if_it_looks_different() -> None:
+    """A new time of the last write changes a row, but not the map."""
+    old, new = Status(services=(Service("a/b"),)), Status(services=(Service("a/b", changed="2026-01-01T00:00:00Z"),))
+    _, data = told(event(VersionedStatus("1", old), VersionedStatus("2", new), set()))
+    assert sorted(data["html"]) == ["service:a/b"]
 
 
 async def test_changed_node_updates_its_cluster_page_on_a_standby(
