@@ -95,7 +95,8 @@ def values(**more: object) -> Object:
     return {
         "registry": {"data": {"clusters": [cluster("eu"), cluster("us")], "services": [service]}},
         "secrets": {"namespace": SECRETS, "renewTokens": False},  # renewal would happen only after half a token's life
-        "hub": {"removalGrace": "1s", "logFormat": "text"},
+        "hub": {"removalGrace": "1s"},
+        "logFormat": "text",
         "leaderElection": {"leaseDuration": "4s", "renewDeadline": "2s", "retryPeriod": "500ms"},
         **more,
     }
@@ -145,6 +146,7 @@ def test_examples_pass_a_server_side_dry_run(helm: Helm, hub_cluster: ApiServer)
     add_namespace(api, NAMESPACE, **restricted)
     for name in (SECRETS, "shop"):
         add_namespace(api, name)
+    api.post("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "gvisor"}, "handler": "runsc"})
     seen: set[str] = set()
     for example in [None, *EXAMPLES]:
         rendered = helm.template(example)
@@ -714,6 +716,11 @@ REFUSALS: dict[str, Refusal] = {
     "unknown key": ({"replicas": 2}, (), ("replicas",)),
     "wrong type": ({"replicaCount": "two"}, (), ("/replicaCount", "got string, want integer")),
     "number for text": ({"owner": 5}, (), ("/owner", "got number, want string")),
+    "misspelt security setting": (
+        {"securityContext": {"readOnlyRootFileSystem": True}},
+        (),
+        ("/securityContext", "readOnlyRootFileSystem"),
+    ),
     "no choice": ({"rbac": {"scope": "global"}}, (), ("/rbac/scope", "'cluster', 'namespaced'")),
     "bad CIDR": ({"admission": {"cidrs": ["10.0.0.0"]}}, (), ("/admission/cidrs/0", "does not match pattern")),
     "host with port": (
@@ -751,11 +758,11 @@ REFUSALS: dict[str, Refusal] = {
     ),
     "Secrets of no namespace": ({"secrets": {"names": ["a"]}}, (), ("name the namespace these Secrets are in",)),
     "an API server without the policy": (
-        {},
+        {"admission": {"enabled": True}},
         ("--kube-version", "1.30.9"),
-        ("needs Kubernetes 1.31, this is v1.30.9", "--set admission.enabled=false"),
+        ("needs Kubernetes 1.31, this is v1.30.9", "--set admission.enabled=auto"),
     ),
-    "an API server that is too old": ({}, ("--kube-version", "1.20.0"), ("kubeVersion: >=1.25.0-0", "v1.20.0")),
+    "an API server that is too old": ({}, ("--kube-version", "1.21.14"), ("kubeVersion: >=1.22.0-0", "v1.21.14")),
     "namespaces that are missing": (
         {"rbac": {"scope": "namespaced"}},
         (),
@@ -807,15 +814,6 @@ def test_bad_values_are_refused_with_the_next_step(helm: Helm, case: str) -> Non
         helm.template(given, *more)
     for text in said:
         assert text in str(refused.value)
-
-
-def test_an_older_api_server_does_without_the_policy(helm: Helm) -> None:
-    """With admission.enabled=false, as the error suggests, the chart supports an older API server."""
-    kinds = {
-        manifest["kind"] for manifest in helm.template({"admission": {"enabled": False}}, "--kube-version", "1.30.9")
-    }
-    assert "Deployment" in kinds
-    assert not any(kind.startswith("ValidatingAdmissionPolicy") for kind in kinds)
 
 
 def test_values_that_do_not_parse_name_file_and_line(helm: Helm, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +16,7 @@ from click import Context
 from hub.cli import cli
 from hub.cli.options import VARIABLE
 from tests.support.api import Object
-from tests.support.helm import CHART, FULLNAME, NAMESPACE, OWNER, Helm, HelmFailed, find
+from tests.support.helm import CHART, FULLNAME, NAMESPACE, OWNER, Helm, HelmFailed, arguments, find
 from tests.support.prometheus import ALERTS
 
 EU: Object = {"name": "eu", "allowedCIDRs": ["10.7.0.0/16"], "provider": {"name": "node-addresses"}}
@@ -79,7 +80,7 @@ def test_provider_key_is_not_taken_for_a_secret(helm: Helm) -> None:
     assert helm.template(registry({"provider": {"name": "acme", "config": {"secret": "text"}}}))
 
 
-def notes(helm: Helm, folder: Path, values: Object) -> str:
+def notes(helm: Helm, folder: Path, values: Object, *more: str) -> str:
     """The rendered NOTES.txt. Helm renders it only for a cluster, so it is copied to a template."""
     copy, given = folder / "chart", folder / "values.json"
     shutil.copytree(CHART, copy)
@@ -87,7 +88,8 @@ def notes(helm: Helm, folder: Path, values: Object) -> str:
     (copy / "templates" / "_notes.tpl").write_text(f'{{{{ define "notes" }}}}{text}{{{{ end }}}}')
     (copy / "templates" / "notes.yaml").write_text('{kind: Notes, text: {{ include "notes" . | toJson }}}')
     given.write_text(json.dumps(values))
-    rendered = helm.run("template", "rel", str(copy), "--values", str(given), "--show-only", "templates/notes.yaml")
+    where = ("--values", str(given), "--show-only", "templates/notes.yaml")
+    rendered = helm.run("template", "rel", str(copy), *where, *more)
     return str(yaml.safe_load(rendered)["text"])
 
 
@@ -213,7 +215,7 @@ def leaves(node: object, *where: str) -> list[tuple[tuple[str, ...], object]]:
 
 
 SECTIONS = {
-    **dict.fromkeys(("admission", "hub", "metrics", "pdb", "rbac", "registry", "serviceAccount"), ""),
+    **dict.fromkeys(("admission", "hub", "metrics", "podDisruptionBudget", "rbac", "registry", "serviceAccount"), ""),
     "wheels": "providers",
     "podMonitor": "metrics",
     "data": "registry",
@@ -260,3 +262,176 @@ def test_owner_of_long_names_ends_the_name_of_a_lease(helm: Helm) -> None:
         assert option.type.convert(owner, option, None) == owner
     with pytest.raises(HelmFailed, match="at '/owner'"):
         helm.template({"owner": "Edge_1"})
+
+
+def test_a_parent_chart_may_pass_its_own_keys(helm: Helm) -> None:
+    """`global` and the `enabled` of a condition come from a parent chart, and change nothing."""
+    assert helm.template({"global": {"any": "thing"}, "enabled": True}) == helm.template()
+
+
+# --- values that other charts have too ---------------------------------------------------------------
+
+POD = ("template", "spec")
+HUB = (*POD, "containers", 0)
+MONITOR: Object = {
+    "scrapeTimeout": "10s",
+    "relabelings": [{"action": "labeldrop", "regex": "pod"}],
+    "metricRelabelings": [{"action": "drop", "regex": "python_gc_.*"}],
+}
+FIELDS: list[tuple[Object, str, tuple[str | int, ...], object]] = [
+    ({"deploymentAnnotations": {"a": "b"}}, "Deployment", ("metadata", "annotations"), {"a": "b"}),
+    ({"strategy": {"type": "Recreate"}}, "Deployment", ("spec", "strategy"), {"type": "Recreate"}),
+    ({"revisionHistoryLimit": 0}, "Deployment", ("spec", "revisionHistoryLimit"), 0),
+    ({"dnsPolicy": "Default"}, "Deployment", ("spec", *POD, "dnsPolicy"), "Default"),
+    ({"dnsConfig": {"searches": ["a.b"]}}, "Deployment", ("spec", *POD, "dnsConfig"), {"searches": ["a.b"]}),
+    (
+        {"hostAliases": [{"ip": "10.7.0.1", "hostnames": ["a.b"]}]},
+        "Deployment",
+        ("spec", *POD, "hostAliases"),
+        [{"ip": "10.7.0.1", "hostnames": ["a.b"]}],
+    ),
+    ({"runtimeClassName": "gvisor"}, "Deployment", ("spec", *POD, "runtimeClassName"), "gvisor"),
+    ({"terminationGracePeriodSeconds": 30}, "Deployment", ("spec", *POD, "terminationGracePeriodSeconds"), 30),
+    ({"podSecurityContext": {"fsGroup": 1}}, "Deployment", ("spec", *POD, "securityContext", "fsGroup"), 1),
+    ({"podSecurityContext": {"fsGroup": 1}}, "Deployment", ("spec", *POD, "securityContext", "runAsNonRoot"), True),
+    ({"securityContext": {"runAsUser": 5}}, "Deployment", ("spec", *HUB, "securityContext", "runAsUser"), 5),
+    (
+        {"securityContext": {"readOnlyRootFilesystem": False}},
+        "Deployment",
+        ("spec", *HUB, "securityContext", "readOnlyRootFilesystem"),
+        False,
+    ),
+    ({"extraEnv": [{"name": "A", "value": "b"}]}, "Deployment", ("spec", *HUB, "env", -1), {"name": "A", "value": "b"}),
+    (
+        {"envFrom": [{"secretRef": {"name": "a"}}]},
+        "Deployment",
+        ("spec", *HUB, "envFrom"),
+        [{"secretRef": {"name": "a"}}],
+    ),
+    ({"extraArgs": ["--credentials-dir=/a"]}, "Deployment", ("spec", *HUB, "args", -1), "--credentials-dir=/a"),
+    ({"startupProbe": {"failureThreshold": 9}}, "Deployment", ("spec", *HUB, "startupProbe", "failureThreshold"), 9),
+    ({"startupProbe": {"failureThreshold": 9}}, "Deployment", ("spec", *HUB, "startupProbe", "periodSeconds"), 2),
+    ({"livenessProbe": {"timeoutSeconds": 9}}, "Deployment", ("spec", *HUB, "livenessProbe", "timeoutSeconds"), 9),
+    ({"readinessProbe": {"periodSeconds": 9}}, "Deployment", ("spec", *HUB, "readinessProbe", "periodSeconds"), 9),
+    ({"podDisruptionBudget": {"maxUnavailable": "50%"}}, "PodDisruptionBudget", ("spec", "maxUnavailable"), "50%"),
+    ({"metrics": {"service": {"annotations": {"a": "b"}}}}, "Service", ("metadata", "annotations"), {"a": "b"}),
+    (
+        {"metrics": {"serviceMonitor": {"enabled": True, **MONITOR}}},
+        "ServiceMonitor",
+        ("spec", "endpoints", 0),
+        {"port": "metrics", "interval": "30s", **MONITOR},
+    ),
+    (
+        {"metrics": {"podMonitor": {"enabled": True, **MONITOR}}},
+        "PodMonitor",
+        ("spec", "podMetricsEndpoints", 0),
+        {"port": "metrics", "interval": "30s", **MONITOR},
+    ),
+    (
+        {"metrics": {"service": {"enabled": False}}, "page": {"expose": True, "service": {"annotations": {"a": "b"}}}},
+        "Service",
+        ("metadata", "annotations"),
+        {"a": "b"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "kind", "where", "expected"), FIELDS)
+def test_value_is_in_its_field(
+    helm: Helm, given: Object, kind: str, where: tuple[str | int, ...], expected: object
+) -> None:
+    """A value is in the field of the object that it is named after. The default is something else."""
+
+    def found(values: Object) -> object:
+        node: Any = next((each for each in helm.template(values) if each["kind"] == kind), None)
+        for key in where:
+            node = node[key] if isinstance(key, int) and node else (node or {}).get(key)
+        return node
+
+    assert found(given) == expected
+    assert found({}) != expected or where[-1] in (
+        "runAsNonRoot",
+        "periodSeconds",
+    )  # defaults that stay beside the value
+
+
+@pytest.mark.parametrize(("level", "verbose"), [("info", False), ("debug", True)])
+def test_log_level_debug_is_the_flag_v(helm: Helm, level: str, verbose: bool) -> None:
+    """Debug is the argument `-v`, and info is its absence."""
+    assert ("-v" in arguments(helm.template({"logLevel": level}))) is verbose
+
+
+def test_null_removes_a_key_of_a_security_context(helm: Helm) -> None:
+    """As OpenShift needs it: the platform chooses user and groups, and the other settings stay."""
+    chosen = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
+    spec = find(helm.template({"podSecurityContext": chosen}), "Deployment")["spec"]["template"]["spec"]
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+WEAKER: dict[str, Object] = {
+    "runAsNonRoot is not true": {
+        "podSecurityContext": {"runAsNonRoot": None},
+        "securityContext": {"runAsNonRoot": None},
+    },
+    "allowPrivilegeEscalation is not false": {"securityContext": {"allowPrivilegeEscalation": True}},
+    "privileged is true": {"securityContext": {"privileged": True}},
+    "readOnlyRootFilesystem is not true": {"securityContext": {"readOnlyRootFilesystem": False}},
+    "capabilities.drop lacks ALL": {"securityContext": {"capabilities": None}},
+    "capabilities.add is not empty": {"securityContext": {"capabilities": {"add": ["NET_RAW"]}}},
+    "seccompProfile.type is neither RuntimeDefault nor Localhost": {
+        "securityContext": {"seccompProfile": {"type": "Unconfined"}}
+    },
+}
+
+
+@pytest.mark.parametrize("said", ["", *WEAKER])
+def test_notes_list_weaker_security_settings(helm: Helm, tmp_path: Path, said: str) -> None:
+    """The notes list each setting that is weaker than the default, and are silent about the defaults."""
+    text = notes(helm, tmp_path, WEAKER.get(said, {}))
+    found = re.findall(r"NOTE: your security contexts allow more than the hub needs: (.*)\.\n", text)
+    assert found == ([said] if said else [])
+
+
+def test_false_of_a_container_overrides_its_pod(helm: Helm, tmp_path: Path) -> None:
+    """A container's runAsNonRoot wins over that of its Pod, also in the notes."""
+    assert "runAsNonRoot is not true" in notes(helm, tmp_path, {"securityContext": {"runAsNonRoot": False}})
+
+
+# --- the admission policy and the versions of Kubernetes ---------------------------------------------
+
+POLICY = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+
+
+def has_policy(objects: list[Object]) -> bool:
+    """Whether the policy and its binding are among objects; fails if only one of them is."""
+    kinds = {each["kind"] for each in objects}
+    policy, binding = ("ValidatingAdmissionPolicy" + end in kinds for end in ("", "Binding"))
+    assert policy == binding
+    assert "Deployment" in kinds
+    return policy
+
+
+@pytest.mark.parametrize(
+    ("enabled", "flags", "installed"),
+    [
+        ("auto", "", True),
+        ("auto", "--kube-version 1.31.0", True),
+        ("auto", "--kube-version 1.30.14", False),
+        ("auto", f"--api-versions v1/Service --api-versions {POLICY}", True),
+        ("auto", f"--kube-version 1.30.14 --api-versions v1/Service --api-versions {POLICY}", False),
+        ("auto", "--api-versions v1/Service", False),
+        (True, "--api-versions v1/Service", True),
+        (False, f"--api-versions v1/Service --api-versions {POLICY}", False),
+        (False, "--kube-version 1.22.0", False),
+    ],
+)
+def test_the_policy_is_installed_where_it_can_be_evaluated(
+    helm: Helm, tmp_path: Path, enabled: object, flags: str, installed: bool
+) -> None:
+    """`auto` follows the version of the API server and the kinds that it offers. The notes tell of an absent policy."""
+    values: Object = {"admission": {"enabled": enabled}}
+    assert has_policy(helm.template(values, *flags.split())) is installed
+    said = "only RBAC keeps this account from changing slices of others, because admission.enabled is"
+    text = notes(helm, tmp_path, values, *flags.split())
+    assert (f"NOTE: {said} {str(enabled).lower()}" in text) is not installed
+    assert ("Run helm upgrade after" in text) is (enabled == "auto" and not installed)

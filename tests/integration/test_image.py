@@ -140,7 +140,8 @@ def test_image_is_small_and_runs_as_the_chart_asks(image: Image) -> None:
         ["--help"],
     )
     assert image.config["Labels"]["org.opencontainers.image.version"] == hub.__version__
-    assert yaml.safe_load((ROOT / "helm/endpointslice-hub/values.yaml").read_text())["runAsUser"] == 65532
+    values = yaml.safe_load((ROOT / "helm/endpointslice-hub/values.yaml").read_text())
+    assert values["podSecurityContext"]["runAsUser"] == 65532
 
 
 def test_bill_of_materials_of_the_archive_lists_its_packages(image: Image) -> None:

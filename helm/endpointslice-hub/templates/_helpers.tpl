@@ -65,13 +65,49 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.registry.existingConfigMap | default .Values.registry.existingSecret | default (printf "%s-registry" (include "hub.fullname" .)) }}
 {{- end }}
 
-{{/* The security context of every container, as the restricted Pod security standard requires. */}}
-{{- define "hub.containerSecurity" -}}
-allowPrivilegeEscalation: false
-capabilities: {drop: [ALL]}
-readOnlyRootFilesystem: true
-runAsNonRoot: true
-seccompProfile: {type: RuntimeDefault}
+{{/* A probe: a list of its path and its values. */}}
+{{- define "hub.probe" -}}
+httpGet: {path: {{ first . }}, port: probes}
+{{- with last . }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* What the security contexts allow that the chart's own values do not, as a YAML list. */}}
+{{- define "hub.weakened" -}}
+{{- $set := mergeOverwrite (.Values.podSecurityContext | default dict | deepCopy) (.Values.securityContext | default dict) -}}
+{{- if not $set.runAsNonRoot }}
+- runAsNonRoot is not true
+{{- end }}
+{{- if ne (toString $set.allowPrivilegeEscalation) "false" }}
+- allowPrivilegeEscalation is not false
+{{- end }}
+{{- if $set.privileged }}
+- privileged is true
+{{- end }}
+{{- if not $set.readOnlyRootFilesystem }}
+- readOnlyRootFilesystem is not true
+{{- end }}
+{{- if not (has "ALL" (dig "capabilities" "drop" list $set)) }}
+- capabilities.drop lacks ALL
+{{- end }}
+{{- if dig "capabilities" "add" list $set }}
+- capabilities.add is not empty
+{{- end }}
+{{- if not (has (dig "seccompProfile" "type" "" $set) (list "RuntimeDefault" "Localhost")) }}
+- seccompProfile.type is neither RuntimeDefault nor Localhost
+{{- end }}
+{{- end }}
+
+{{/* Whether the admission policy is installed: "true", or "". The functions ip() and cidr() in expressions of new policies
+need Kubernetes 1.31, one version more than the policy's own API. Without a cluster, helm knows API versions, but no kinds. */}}
+{{- define "hub.admission" -}}
+{{- if ne (toString .Values.admission.enabled) "auto" -}}
+{{ .Values.admission.enabled | ternary "true" "" }}
+{{- else if semverCompare ">=1.31.0-0" .Capabilities.KubeVersion.Version -}}
+{{- $kinds := .Capabilities.APIVersions.Has "v1/Service" -}}
+{{ or (not $kinds) (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy") | ternary "true" "" }}
+{{- end -}}
 {{- end }}
 
 {{/* Permissions for Services and slices: cluster-wide, or in some namespaces. */}}
@@ -145,11 +181,14 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 - --listen=127.0.0.1:{{ .Values.ports.page }}
 {{- end }}
 - --events={{ .Values.hub.events }}
-- --log-format={{ .Values.hub.logFormat }}
+- --log-format={{ .Values.logFormat }}
+{{- if eq .Values.logLevel "debug" }}
+- -v
+{{- end }}
 {{- range .Values.hub.takeOver }}
 - --take-over={{ . }}
 {{- end }}
-{{- with .Values.hub.extraArgs }}
+{{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
@@ -190,8 +229,8 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 {{- if gt (len $given) 1 -}}
 {{- fail (printf "\n\n%s are all set, and there is one registry: keep one of them" (join " and " $given)) -}}
 {{- end -}}
-{{- if and .Values.admission.enabled (semverCompare "<1.31.0-0" .Capabilities.KubeVersion.Version) -}}
-{{- fail (printf "\n\nthe admission policy needs Kubernetes 1.31, this is %s: upgrade it, or go without the policy with --set admission.enabled=false (and --set rbac.scope=namespaced)" .Capabilities.KubeVersion.Version) -}}
+{{- if and (eq (toString .Values.admission.enabled) "true") (semverCompare "<1.31.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "\n\nthe admission policy needs Kubernetes 1.31, this is %s: upgrade it, or go without the policy with --set admission.enabled=auto (and --set rbac.scope=namespaced)" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- if and (eq .Values.rbac.scope "namespaced") (not .Values.rbac.namespaces) -}}
 {{- fail "\n\nrbac.scope is namespaced and rbac.namespaces is empty: list the namespaces of the registry's Services there" -}}
@@ -212,8 +251,8 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 {{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}
 {{- fail "\n\nmetrics.serviceMonitor and metrics.podMonitor are both enabled, and each replica would be scraped twice: keep one of them" -}}
 {{- end -}}
-{{- if and .Values.metrics.serviceMonitor.enabled (not (and .Values.metrics.enabled .Values.metrics.service)) -}}
-{{- fail "\n\nmetrics.serviceMonitor needs metrics.enabled and metrics.service: set both to true, or use metrics.podMonitor" -}}
+{{- if and .Values.metrics.serviceMonitor.enabled (not (and .Values.metrics.enabled .Values.metrics.service.enabled)) -}}
+{{- fail "\n\nmetrics.serviceMonitor needs metrics.enabled and metrics.service.enabled: set both to true, or use metrics.podMonitor" -}}
 {{- end -}}
 {{- if and .Values.metrics.podMonitor.enabled (not .Values.metrics.enabled) -}}
 {{- fail "\n\nmetrics.podMonitor needs metrics.enabled: set it to true" -}}

@@ -43,7 +43,9 @@ def values(registry: Document, variables: Variables, *, dry_run: bool = False) -
         "owner": registry.tree.get("owner"),
         "secrets": _secrets([each["secret"] for each in (kubeconfig, *credentials) if "secret" in each], variables),
         "registry": {"data": {key: value for key, value in registry.tree.items() if key not in ("version", "owner")}},
-        "hub": _hub(config, files, names, variables, dry_run),
+        "hub": _allowed(config),
+        "extraArgs": _arguments(files, dry_run),
+        "extraEnv": _environment(names, variables) if names else None,
         **_volumes(files, used, variables),
     }
     return render(tree, f"{_HEADING}\n{registry.heading}")
@@ -56,15 +58,15 @@ def _secrets(names: Sequence[str], variables: Variables) -> Noted | None:
     return Noted({"namespace": namespace, "names": sorted(set(names)), "renewTokens": False}, _SECRETS)
 
 
-def _hub(
-    config: Mapping[str, Any], files: Sequence[str], names: Sequence[str], variables: Variables, dry_run: bool
-) -> dict[str, Any] | None:
-    arguments = [f"--credentials-dir={PurePosixPath(file).parent}" for file in files if file.startswith("/")]
+def _arguments(files: Sequence[str], dry_run: bool) -> list[str] | None:
+    folders = [f"--credentials-dir={PurePosixPath(file).parent}" for file in files if file.startswith("/")]
+    return [*folders, *(["--dry-run"] if dry_run else [])] or None
+
+
+def _allowed(config: Mapping[str, Any]) -> dict[str, Any] | None:
     found = {
         "allowExec": _program(config["command"][0]) if "command" in config else None,
         "allowApiHosts": [host(config["apiUrl"])] if "apiUrl" in config else None,
-        "extraArgs": [*arguments, *(["--dry-run"] if dry_run else [])] or None,
-        "extraEnv": _environment(names, variables) if names else None,
     }
     return {key: value for key, value in found.items() if value is not None} or None
 

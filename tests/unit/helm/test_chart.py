@@ -13,11 +13,12 @@ import yaml
 
 from hub.decide import addresses
 from hub.registry import values
-from tests.support.helm import CHART, EXAMPLES
+from tests.support.helm import CHART, EXAMPLES, ROOT
 from tools import chart
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = (CHART / "values.yaml").read_text()
+PATHS = {each.path for each in chart.values(VALUES)}
 
 
 def test_generated_parts_are_current() -> None:
@@ -49,10 +50,10 @@ def test_a_value_without_a_comment_is_an_error() -> None:
 
 
 def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(path, schema) of the properties that have no properties."""
+    """(path, schema) of the values."""
     for name, each in node.get("properties", {}).items():
         path = f"{prefix}{name}"
-        if each.get("properties") and path != "resources":
+        if each.get("properties") and path not in PATHS:
             assert each["additionalProperties"] is False, path
             yield from leaves(each, f"{path}.")
         else:
@@ -61,8 +62,8 @@ def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def test_schema_has_every_value_and_no_other() -> None:
     """Each value has a type of its own in the schema; a misspelt one is refused."""
-    known = {path for path, _ in leaves(SCHEMA)} - {"global"}
-    assert known == {each.path for each in chart.values(VALUES)}
+    known = {path for path, _ in leaves(SCHEMA)} - {"enabled", "global"}  # which helm passes to a subchart
+    assert known == PATHS
     assert SCHEMA["additionalProperties"] is False
     for path, each in leaves(SCHEMA):
         assert {"type", "enum", "$ref"} & each.keys(), path
@@ -111,7 +112,14 @@ def test_no_section_can_be_null() -> None:
     assert set(SCHEMA["required"]) == tops
     assert property_of("registry")["required"] == ["data", "key"]
     assert property_of("providers")["required"] == ["wheels"]
-    assert property_of("metrics")["required"] == ["dashboard", "podMonitor", "prometheusRule", "serviceMonitor"]
+    assert property_of("metrics")["required"] == [
+        "dashboard",
+        "podMonitor",
+        "prometheusRule",
+        "service",
+        "serviceMonitor",
+    ]
+    assert property_of("page")["required"] == ["service"]
 
 
 @pytest.mark.parametrize("path", ["admission.cidrs", "admission.deniedCIDRs", "networkPolicy.probeCIDRs"])
@@ -145,13 +153,30 @@ def test_labels_by_which_pods_are_selected_are_the_charts(path: str) -> None:
     assert not re.search(pattern, "app.kubernetes.io/part-of")
 
 
-def test_every_template_is_shown_by_an_example() -> None:
-    """Whatever can be switched on is on in one of the examples."""
-    used = "\n".join(path.read_text() for path in EXAMPLES)
-    assert len(EXAMPLES) >= 8
-    for each in chart.values(VALUES):
-        if each.default in ([], {}, False) and each.path != "lookup":
-            assert each.path.rsplit(".", 1)[-1] in used, each.path
+ELSEWHERE = {
+    "registry.existingConfigMap": "existing-configmap",
+    "registry.existingSecret": "existing-secret",
+    "rbac.namespaces": "namespaced",
+    **{path: "podmonitor" for path in PATHS if path.startswith("metrics.podMonitor.")},
+}
+"""Value that everything.yaml cannot set -> the example that sets it."""
+
+
+def test_examples_set_every_value() -> None:
+    """everything.yaml sets every value, but those that exclude its own; other examples set these."""
+    assert set_by("everything") == PATHS - ELSEWHERE.keys()
+    assert [path for path, example in ELSEWHERE.items() if path not in set_by(example)] == []
+
+
+def set_by(name: str) -> set[str]:
+    """The paths of the values that an example sets."""
+    [example] = [path for path in EXAMPLES if path.stem == name]
+    given = yaml.safe_load(example.read_text())
+    return {path for path in PATHS if _is_set(given, *path.split("."))}
+
+
+def _is_set(given: Any, name: str, *deeper: str) -> bool:
+    return name in given and (not deeper or _is_set(given[name], *deeper))
 
 
 def test_ranges_of_the_policy_are_the_hubs() -> None:
@@ -168,6 +193,28 @@ def test_ranges_of_the_policy_are_the_hubs() -> None:
     # Part of a larger range of the list, or refused by CEL's own parser before any range is asked.
     assert listed("deniedAlways") == always - {"169.254.169.254/32", "::ffff:0:0/96"}
     assert listed("deniedRemote") == remote - {"0.0.0.0/32", "255.255.255.255/32", "::/128"}
+
+
+PAGE = (ROOT / "docs" / "reference" / "chart.md").read_text()
+
+
+def test_comparison_with_other_charts_names_every_value() -> None:
+    """docs/reference/chart.md has every top-level value, and only values that exist."""
+    cells = re.findall(r"^\| (?:[^|]+ \| ){2}(?!no:)([^|;]+)", PAGE.partition("## Values")[2], re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)}
+    sections = {path.rpartition(".")[0] for path in PATHS}
+    assert len(named) > 50
+    assert named <= PATHS | sections | {section.partition(".")[0] for section in sections}
+    assert {path.partition(".")[0] for path in PATHS} <= set(re.findall(r"`(\w+)[`.]", PAGE))
+
+
+def test_documented_versions_of_kubernetes_are_true() -> None:
+    """The tested version is that of the test's API server; the oldest one is that of Chart.yaml."""
+    built = (ROOT / "tests/support/apiserver/kubernetes/go.mod").read_text()
+    [tested] = re.findall(r"k8s.io/kubernetes v(\S+)", built)
+    oldest = yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"]
+    assert f"(kube-apiserver {tested})" in PAGE
+    assert f"| {oldest.removeprefix('>=').removesuffix('.0-0')} | the oldest version" in PAGE
 
 
 def test_no_volume_is_mounted_by_sub_path() -> None:

@@ -115,7 +115,7 @@ def test_file_is_mounted_as_in_the_manifest() -> None:
 
     assert found["extraVolumes"] == [volume]
     assert found["extraVolumeMounts"] == [{"name": "secured", "mountPath": "/etc/secured", "readOnly": True}]
-    assert found["hub"]["extraArgs"] == ["--credentials-dir=/etc/secured"]
+    assert found["extraArgs"] == ["--credentials-dir=/etc/secured"]
 
 
 def test_file_without_a_volume_is_named() -> None:
@@ -136,7 +136,7 @@ def test_program_has_its_permission_variables_and_files() -> None:
     found = of_command(variables)
 
     assert found["hub"]["allowExec"] == ["/app/list"]
-    assert found["hub"]["extraEnv"] == [
+    assert found["extraEnv"] == [
         of_secret("LOGIN", "s", "k"),
         {"name": "SECURED_KUBECONFIG", "value": "/etc/secured/kubeconfig"},
     ]
@@ -157,7 +157,7 @@ def test_values_that_may_be_secret_are_named_only() -> None:
 
     text = values(environment.build(variables).document, variables).text
 
-    assert yaml.safe_load(text)["hub"]["extraEnv"] == [{"name": "IONOS_PRIVATE_LAN_ID", "value": "2"}]
+    assert yaml.safe_load(text)["extraEnv"] == [{"name": "IONOS_PRIVATE_LAN_ID", "value": "2"}]
     assert "NOT HERE, since unknown or possibly secret: IONOS_TOKEN, OTHER." in text
     assert "very-secret" not in text
     assert "also-secret" not in text
@@ -167,7 +167,7 @@ def test_token_in_a_variable_is_asked_for() -> None:
     """A token that the manifest has as plain text must be set by hand."""
     variables = Variables(SCRIPT)
 
-    assert of_script(variables)["hub"]["extraEnv"] == []
+    assert of_script(variables)["extraEnv"] == []
     assert "NOT HERE, since unknown or possibly secret: IONOS_TOKEN." in values(script.build(variables), variables).text
 
 
@@ -180,5 +180,5 @@ def test_another_api_may_be_contacted() -> None:
 
 def test_dry_run_is_an_argument() -> None:
     """A store in memory becomes the argument --dry-run."""
-    assert of_command(Variables(COMMAND), dry_run=True)["hub"]["extraArgs"] == ["--dry-run"]
-    assert "extraArgs" not in of_command(Variables(COMMAND))["hub"]
+    assert of_command(Variables(COMMAND), dry_run=True)["extraArgs"] == ["--dry-run"]
+    assert "extraArgs" not in of_command(Variables(COMMAND))
