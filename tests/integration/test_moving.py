@@ -14,7 +14,7 @@ from hub.registry.load import loads
 from hub.registry.spec import Registry
 from hub.report.auth import right_of
 from tests.support.api import Object
-from tests.support.helm import CHART, FULLNAME, OWNER, Helm, arguments, find
+from tests.support.helm import CHART, FULLNAME, OWNER, Helm, arguments, environment, find
 from tests.support.hub import ROOT
 from tests.support.page import blocks, is_values
 from tests.support.registry import strict
@@ -140,21 +140,22 @@ def test_pods_may_do_what_the_registry_needs(helm: Helm) -> None:
     assert [(rule["resourceNames"], rule["verbs"]) for rule in role["rules"]] == [
         (["ionos", "secured-kubeconfig"], ["get", "list", "watch"])
     ]
-    assert "--secrets-namespace=edge" in arguments(script)
-    assert "--allow-exec=/usr/bin/python3" in arguments(program)
+    assert environment(script)["ENDPOINTSLICE_HUB_SECRETS_NAMESPACE"] == "edge"
+    assert environment(program)["ENDPOINTSLICE_HUB_ALLOW_EXEC"] == "/usr/bin/python3"
     assert {"IONOS_TOKEN", "SECURED_KUBECONFIG"} <= {entry["name"] for entry in container["env"]}
     assert "/etc/secured" in [mount["mountPath"] for mount in container["volumeMounts"]]
 
 
-def test_dry_run_and_other_hosts_are_arguments(helm: Helm) -> None:
-    """A store in memory, the API's host and the folder of a file are arguments of the hub."""
+def test_dry_run_and_other_hosts_reach_the_hub(helm: Helm) -> None:
+    """A store in memory and the folder of a file are arguments of the hub; the API's host is in its environment."""
     file = f"{ASSIGNMENTS}SOURCE_KIND=file\nINVENTORY_FILE_PATH=/i/nodes.json\nSTORE_KIND=memory\n"
     api = f"{SCRIPT}IONOS_TOKEN=t\nIONOS_API_URL=https://api.example.com:8443\n"
 
     found = [helm.template(yaml.safe_load(printed(*each, "--helm"))) for each in (("env", file), ("env", SOURCE + api))]
 
     assert {"--dry-run", "--credentials-dir=/i"} <= set(arguments(found[0]))
-    assert {"--allow-api-host=api.example.com", "--credentials-dir=/k"} <= set(arguments(found[1]))
+    assert "--credentials-dir=/k" in arguments(found[1])
+    assert environment(found[1])["ENDPOINTSLICE_HUB_ALLOW_API_HOST"] == "api.example.com"
 
 
 SOURCE = f"{ASSIGNMENTS}SOURCE_KIND=ionos\n"

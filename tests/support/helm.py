@@ -154,6 +154,12 @@ def arguments(manifests: Sequence[Object]) -> list[str]:
     return list(container["args"])
 
 
+def environment(manifests: Sequence[Object]) -> dict[str, str]:
+    """The variables with values of the container that runs the hub."""
+    [container] = find(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
+
+
 class Pod:
     """``hub run`` with the Deployment's arguments, a token of its account and its projected volume.
 
