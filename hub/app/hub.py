@@ -37,6 +37,7 @@ from hub.observe.local import accepted
 from hub.observe.local.accepted import Keeper, load_kept
 from hub.observe.local.approvals import Approvals, flags
 from hub.observe.local.cluster import LocalCluster
+from hub.observe.local.history import History
 from hub.observe.local.secrets import Secrets
 from hub.observe.providers.catalog import Catalog
 from hub.observe.providers.context import Limits
@@ -52,6 +53,7 @@ from hub.onboarding.renewal import Renewal
 from hub.reconcile.adopting import Adopting
 from hub.reconcile.foreign import ForeignSlices
 from hub.reconcile.gather import Gather
+from hub.reconcile.history import Historian
 from hub.reconcile.reconciler import Reconciler
 from hub.reconcile.workers import WORKERS, Passes
 from hub.reconcile.writer import Writer
@@ -158,6 +160,7 @@ class Hub:
         self.secrets = Secrets(client, clock, options.secrets_namespace or namespace)
         self.approvals = Approvals(client, clock, namespace, owner, self._approvals_changed)
         self.keeper = Keeper(client, clock, namespace, owner, lambda: self.leads)
+        self.history = History(client, clock, namespace, owner, lambda: self.writing)
         if options.content is None and writes_api:
             self.keeper.keep(loaded.content)
         self.adopting = Adopting(client, clock, self._target_changed, options.target_namespaces)
@@ -231,7 +234,8 @@ class Hub:
             warned=lambda: self.leading.shards.other_withholds,
             uid=self.identities.uid,
         )
-        self.reconciler = Reconciler(gather, self.writer, clock, self.events, self.timelines)
+        historian = Historian(self.history, self.approvals.approvers)
+        self.reconciler = Reconciler(gather, self.writer, clock, self.events, self.timelines, historian=historian)
         self.passes = Passes(self.reconciler, self.queue, clock, self.leading.writes, dry_run=options.dry_run)
 
     @property
@@ -261,6 +265,7 @@ class Hub:
             "lease: ": self.leading.problem,
             "approvals: ": self.approvals.problem,
             "last accepted registry: ": self.keeper.problem,
+            "history: ": self.history.problem,
             "Events: ": self.recorder.problem,
         }
         return "; ".join(f"{name}{problem}" for name, problem in parts.items() if problem)
@@ -434,6 +439,7 @@ class Hub:
                 spawn(group, "heartbeat", self._heartbeat, self.clock),
                 spawn(group, "event loops of providers", self.host.loops.watch, self.clock),
                 spawn(group, "last accepted registry", self.keeper.run, self.clock),
+                spawn(group, "history", self.history.run, self.clock),
                 spawn(group, "Secrets", self.secrets.run, self.clock),
                 spawn(group, "credentials", self.renewal.run, self.clock),
                 spawn(group, "Events", self.recorder.run, self.clock),
@@ -457,6 +463,7 @@ class Hub:
                 async with asyncio.timeout(STOP_SECONDS):
                     while self.queue.working:  # noqa: ASYNC110 - a state, not an event
                         await asyncio.sleep(0.01)
+                    await self.history.flush()  # before the Lease is released: the next leader reads it
             if self.queue.working:
                 # A write that is cut off may still reach the API server. Other replicas must not write before then, so
                 # they have to wait until our Leases expire.
@@ -505,6 +512,7 @@ class Hub:
     def _rights_changed(self) -> None:
         """Adapt to the shards that this process holds now: this process writes other targets than before."""
         before, self._held = self._held, self.leading.held
+        self.history.rights_changed()
         gained = self._held - before
         if self.views is not None:
             self.views.set_leading(leading=self.leads and not self.options.dry_run)

@@ -67,6 +67,8 @@ async def one_pass(hub: Hub) -> list[Decision]:
         await hub.board.probe_once(
             lambda: [hub.reconciler.decide(key) for key in hub.all_targets()], hub.options.settle
         )
+    if not hub.options.dry_run:
+        await hub.history.load()
     results = []
     for key in hub.all_targets():
         if not hub.options.dry_run:
@@ -78,4 +80,5 @@ async def one_pass(hub: Hub) -> list[Decision]:
         result = hub.reconciler.last(key) if not hub.options.dry_run else hub.reconciler.decide(key)
         if result is not None:
             results.append(result)
+    await hub.history.flush()
     return results

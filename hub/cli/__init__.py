@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "status": "hub.cli.status",
     "nodes": "hub.cli.nodes",
     "why": "hub.cli.why",
+    "history": "hub.cli.history",
     "cluster": "hub.cli.cluster",
     "endpoints": "hub.cli.endpoints",
     "approve": "hub.cli.operate",

@@ -16,7 +16,7 @@ class Exit(IntEnum):
 
     OK = 0
     CHANGES = 1
-    """``plan``: something would change; ``check``: the file has problems; ``why``: the subject was not found."""
+    """``plan``: something would change; ``check``: the file has problems; ``why``, ``history``: nothing was found."""
     USAGE = 2
     """A wrong option or argument: unknown, contradicting, or the name of something that does not exist."""
     ERROR = 3

@@ -165,6 +165,12 @@ def is_from_environment(name: str) -> bool:
     return context is not None and context.get_parameter_source(name) is click.core.ParameterSource.ENVIRONMENT
 
 
+def is_given(name: str) -> bool:
+    """Whether an option of the present command was given on the command line."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
 def is_default(name: str) -> bool:
     """Whether an option of the present command was not given, so that its default applies."""
     context = click.get_current_context(silent=True)

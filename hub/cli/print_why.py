@@ -29,6 +29,9 @@ async def why_from_clusters(options: Options, subject: str, output: Output) -> i
     """
     async with assemble(options) as hub, observing(hub):
         warn_of_problems(hub)
+        await hub.history.load()
+        if hub.history.problem:
+            warn(f"without the history: {hub.history.problem}")
         found = prepare_why(hub, subject, [hub.reconciler.decide(key) for key in chosen_targets(hub)])()
     return show(found, output)
 
@@ -57,7 +60,7 @@ def show(found: Why, output: Output) -> int:
         warn(f"unknown: {source}")
     if not found.known:
         hint = f" (did you mean {found.hint}?)" if found.hint else ""
-        warn(f"no cluster and no slice has the {found.is_} {found.subject}{hint}")
+        warn(f"no cluster and no slice has the {found.is_} {found.subject}, and the history does not name it{hint}")
     if found.unknown:
         return Exit.UNKNOWN
     return Exit.OK if found.known else Exit.CHANGES

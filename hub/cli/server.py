@@ -66,7 +66,7 @@ def server_option(function: F) -> F:
             "--server",
             metavar="URL",
             type=server_url,
-            help="Ask the running hub at this address (such as http://127.0.0.1:8080) instead of reading a registry.",
+            help="Ask the running hub at this address, such as http://127.0.0.1:8080.",
         ),
         shared_option(
             "--server-token-file",

@@ -24,8 +24,9 @@ def why(ctx: click.Context, /, subject: str, registry: str | None, output: Outpu
     """Show the decisions behind an address, a node or a Service, step by step.
 
     Rejected candidates are shown with their reasons. For an address that no cluster has, the clusters whose
-    allowedCIDRs contain it are shown. With --registry the command reads the clusters itself, once, and writes
-    nothing; with --server it asks a running hub.
+    allowedCIDRs contain it are shown. For an address, a node or a Service that is gone, the history says when
+    it was removed, and why. With --registry the command reads the clusters itself, once, and writes nothing;
+    with --server it asks a running hub.
 
     Exit codes: 0 ok, 1 not found, 3 error, 4 a source is unknown (the output is incomplete).
     """

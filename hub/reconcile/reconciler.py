@@ -15,11 +15,12 @@ from msgspec.structs import replace
 from hub.decide import guarding
 from hub.decide.adopt import with_deleted
 from hub.decide.decision import Decision, TargetState, decide
-from hub.decide.snapshot import SourceReading
+from hub.decide.snapshot import SourceReading, TargetSnapshot
 from hub.decide.view import ViewResult
 from hub.errors import HubError, NotLeader
 from hub.model import Finding, Slice, TargetKey
 from hub.reconcile.gather import Gather
+from hub.reconcile.history import Historian
 from hub.reconcile.journal import Journal
 from hub.reconcile.latency import Latency
 from hub.reconcile.memory import WriteMemory
@@ -71,6 +72,7 @@ class Reconciler:
         writer: carries plans out.
         clock: where time comes from.
         listeners: receive the decisions.
+        historian: keeps the history of the decisions; None = there is no history.
 
     Attributes:
         journal: logs the number of slices written.
@@ -79,11 +81,14 @@ class Reconciler:
             the writes wait, since another client keeps changing the slices or the namespace is missing.
     """
 
-    def __init__(self, gather: Gather, writer: Writer, clock: Clock, *listeners: Listener) -> None:
+    def __init__(
+        self, gather: Gather, writer: Writer, clock: Clock, *listeners: Listener, historian: Historian | None = None
+    ) -> None:
         self._gather = gather
         self._writer = writer
         self._clock = clock
         self._listeners = listeners
+        self._historian = historian
         self._targets: dict[TargetKey, _Target] = {}
         self.journal = Journal()
         self.latency = Latency()
@@ -153,12 +158,15 @@ class Reconciler:
 
     def decide(self, key: TargetKey) -> Decision:
         """Decide about a target, and remember the state for the next decision. Writes no slice."""
+        return self._decide(key)[0]
+
+    def _decide(self, key: TargetKey) -> tuple[Decision, TargetSnapshot]:
         target = self._target(key)
         snapshot = self._gather.snapshot(key, target.writes, target.notes)
         decision, target.state = decide(snapshot, target.state)
         self._list_again(decision)
         target.last = decision = self._probe(decision, snapshot.sources)
-        return decision
+        return decision, snapshot
 
     async def reconcile(self, key: TargetKey) -> float | None:
         """Decide about a target, and carry the plan out.
@@ -172,12 +180,9 @@ class Reconciler:
         self.latency.begin(key)
         if self._gather.local.slices.thin(key):  # another replica wrote the target until now
             await self._gather.local.read_thin_slices(key)
-        decision = self.decide(key)
+        decision, snapshot = self._decide(key)
         target = self._targets[key]
-        if target.state.adoption is not None:
-            self._gather.adopting.log_obstacles(key, decision.findings)
-        for listener in self._listeners:
-            listener.decided(decision)
+        self._report(target, decision, snapshot)
         if decision.plan is None or not decision.plan.writes:
             target.writes.settled()
             self._nothing_written(key, "unchanged")
@@ -200,9 +205,20 @@ class Reconciler:
         except HubError as error:
             target.writes.unanswered(str(error))
             raise
-        return self._commit(target, decision, outcome, uid)
+        return self._commit(target, decision, snapshot, outcome, uid)
 
-    def _commit(self, target: _Target, decision: Decision, outcome: Outcome, uid: str) -> float | None:
+    def _report(self, target: _Target, decision: Decision, snapshot: TargetSnapshot) -> None:
+        """Report a decision before its plan is written."""
+        if target.state.adoption is not None:
+            self._gather.adopting.log_obstacles(decision.target, decision.findings)
+        for listener in self._listeners:
+            listener.decided(decision)
+        if self._historian is not None:
+            self._historian.decided(decision, snapshot)
+
+    def _commit(
+        self, target: _Target, decision: Decision, snapshot: TargetSnapshot, outcome: Outcome, uid: str
+    ) -> float | None:
         """Remember the outcome of a plan's writes; return the seconds until the next pass.
 
         Raises:
@@ -217,6 +233,8 @@ class Reconciler:
             self._adopted(target, key, outcome)
             for listener in self._listeners:
                 listener.published(decision, outcome.done)
+            if self._historian is not None:
+                self._historian.wrote(decision, snapshot, outcome.done)
         if outcome.failure is not None:
             raise outcome.failure
         if outcome.again or outcome.blocked or outcome.missing_namespace:

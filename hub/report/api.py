@@ -15,6 +15,7 @@ from hub.model import TargetKey
 from hub.report import reasons
 from hub.report.detail import ADDRESSES, cluster_detail, prepare_detail
 from hub.report.openapi import document
+from hub.report.past import history as past
 from hub.report.site import Site
 from hub.report.state import last_decision
 from hub.report.values import ServiceDetail
@@ -22,7 +23,9 @@ from hub.report.values import ServiceDetail
 NAME: Final = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
 """Name of a namespace, Service or cluster."""
 LIMIT: Final = 1000
-"""Most addresses in one answer."""
+"""Most addresses, or entries of the history, in one answer."""
+HISTORY: Final = 100
+"""Entries of the history in one answer by default."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -56,8 +59,8 @@ def routes(site: Site) -> list[web.RouteDef]:
     async def why(request: web.Request) -> web.StreamResponse:
         return answer(request, await _reasons(site, request.query.get("subject", "")))
 
-    async def openapi(request: web.Request) -> web.StreamResponse:
-        return answer(request, document())
+    async def history(request: web.Request) -> web.StreamResponse:
+        return answer(request, await _history(site, request))
 
     async def metrics(request: web.Request) -> web.StreamResponse:
         content_type, body = await site.metrics.text(request.headers.get("Accept", ""))
@@ -68,9 +71,14 @@ def routes(site: Site) -> list[web.RouteDef]:
         web.get("/api/v1/services/{namespace}/{name}", service),
         web.get("/api/v1/clusters/{name}", cluster),
         web.get("/api/v1/why", why),
-        web.get("/openapi.json", openapi),
+        web.get("/api/v1/history", history),
+        web.get("/openapi.json", _openapi),
         web.get("/metrics", metrics),
     ]
+
+
+async def _openapi(request: web.Request) -> web.StreamResponse:
+    return answer(request, document())
 
 
 async def _reasons(site: Site, subject: str) -> bytes:
@@ -82,6 +90,22 @@ async def _reasons(site: Site, subject: str) -> bytes:
         return await asyncio.to_thread(lambda: msgspec.json.encode(explain()))
 
     found: bytes = await site.cached(("why", subject), made)
+    return found
+
+
+async def _history(site: Site, request: web.Request) -> bytes:
+    service = request.query.get("service", "")
+    namespace, _, name = service.partition("/")
+    if service and not (NAME.fullmatch(namespace) and NAME.fullmatch(name)):
+        raise web.HTTPBadRequest
+    limit = number(request, "limit", HISTORY, LIMIT)
+    key = TargetKey(namespace, name) if service else None
+
+    async def made() -> bytes:
+        entries, problem = site.hub.history.entries(), site.hub.history.problem
+        return await asyncio.to_thread(lambda: msgspec.json.encode(past(entries, key, limit, problem)))
+
+    found: bytes = await site.cached(("history", key, limit), made)
     return found
 
 

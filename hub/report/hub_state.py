@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from hub.app.leading import Leading
 from hub.app.settings import Health, Options
 from hub.decide.decision import Decision
+from hub.decide.history import Entries
 from hub.decide.view import ViewResult
 from hub.election.elector import Elector
 from hub.errors import Problem, RegistryError
@@ -48,6 +49,14 @@ class Decisions(Protocol):
     def last_withheld(self) -> RegistryHeld | None: ...
 
 
+class Past(Protocol):
+    """The part of :class:`~hub.observe.local.history.History` that only reads."""
+
+    problem: str
+
+    def entries(self) -> Entries: ...
+
+
 class HubState(Protocol):
     """The parts of :class:`~hub.app.hub.Hub` that metrics, the page, the API and the endpoint views read."""
 
@@ -63,6 +72,8 @@ class HubState(Protocol):
     def fleet(self) -> Fleet: ...
     @property
     def health(self) -> Health: ...
+    @property
+    def history(self) -> Past: ...
     @property
     def host(self) -> ProviderHost: ...
     @property

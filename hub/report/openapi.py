@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from hub import __version__
-from hub.report.values import ClusterDetail, Problem, ServiceDetail, Status, Why
+from hub.report.values import ClusterDetail, History, Problem, ServiceDetail, Status, Why
 
-TYPES: Final = (Status, ServiceDetail, ClusterDetail, Why, Problem)
+TYPES: Final = (Status, ServiceDetail, ClusterDetail, Why, History, Problem)
 REF: Final = "#/components/schemas/{name}"
 NAME: Final = {"type": "string", "pattern": "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", "maxLength": 253}
 
@@ -25,6 +25,14 @@ SUBJECT: Final = {
     "required": True,
     "description": "an address, the name of a node, or namespace/name of a Service",
     "schema": {"type": "string", "maxLength": 512},
+}
+
+
+SERVICE: Final = {
+    "name": "service",
+    "in": "query",
+    "description": "namespace/name of a Service; without it, all Services",
+    "schema": {"type": "string", "maxLength": 507},
 }
 
 
@@ -56,6 +64,11 @@ def described(version: str) -> dict[str, Any]:
             ),
             "/api/v1/clusters/{name}": _get("A cluster and its nodes", ClusterDetail, [_path("name")]),
             "/api/v1/why": _get("The explanation of an address, a node or a Service", Why, [SUBJECT]),
+            "/api/v1/history": _get(
+                "What happened to a Service, newest last",
+                History,
+                [SERVICE, _query("limit", "newest entries to return, at most 1000", 100)],
+            ),
             "/api/v1/endpoints": _views(),
         },
         "components": {

@@ -9,13 +9,16 @@ from typing import Final, Literal
 
 from hub.decide.addresses import Rejected, parse
 from hub.decide.decision import Decision
-from hub.decide.explain import Facts, Step, explain_address, explain_node, explain_service
+from hub.decide.explain import Facts, Step, explain_address, explain_node, explain_service, normal_form
+from hub.decide.history import Entries
 from hub.errors import closest
 from hub.model import TargetKey
 from hub.report.detail import steps_of
 from hub.report.facts import copied, gather, known_targets, unknown_sources
 from hub.report.hub_state import HubState
+from hub.report.past import remembered_address, remembered_node, remembered_service
 from hub.report.state import last_decision
+from hub.report.values import Step as Shown
 from hub.report.values import Why
 
 Kind = Literal["address", "node", "Service"]
@@ -41,14 +44,25 @@ def prepare_why(hub: HubState, subject: str, results: Sequence[Decision] | None 
     passes = [last_decision(hub, key) for key in wanted] if results is None else results
     mine = [decision for decision in passes if keys is None or decision.target in keys]
     facts = copied(gather(hub, mine, keys))
-    return partial(_why, subject, facts, tuple(unknown_sources(hub, mine, keys)), known)
+    return partial(_why, subject, facts, tuple(unknown_sources(hub, mine, keys)), known, hub.history.entries())
 
 
-def _why(subject: str, facts: Facts, unknown: tuple[str, ...], targets: Iterable[TargetKey]) -> Why:
-    kind, steps = explain(subject, facts)
+def _why(subject: str, facts: Facts, unknown: tuple[str, ...], targets: Iterable[TargetKey], history: Entries) -> Why:
+    kind, found = explain(subject, facts)
+    steps = steps_of(found)
     known = any(step.stage != "policy" for step in steps)
+    if not known and (past := _remembered(subject, kind, history)):
+        now = Shown("history", "now", "gone", f"no cluster and no slice has the {kind} {subject} now")
+        return Why(subject, kind, known=True, steps=(*past, now, *steps), unknown=unknown)
     hint = "" if known else _hint(subject, kind, facts, targets)
-    return Why(subject, kind, known, steps_of(steps), unknown, hint)
+    return Why(subject, kind, known, steps, unknown, hint)
+
+
+def _remembered(subject: str, kind: Kind, history: Entries) -> tuple[Shown, ...]:
+    """What the history says about a subject that neither a cluster nor a slice has."""
+    if kind == "Service":
+        return remembered_service(history, TargetKey(*subject.split("/", 1)))
+    return remembered_address(history, normal_form(subject)) or remembered_node(history, subject)
 
 
 def explain(subject: str, facts: Facts) -> tuple[Kind, tuple[Step, ...]]:

@@ -284,13 +284,61 @@ class ClusterDetail(_Value, frozen=True):
     kind: str = "ClusterDetail"
 
 
+class HistoryEndpoint(_Value, frozen=True):
+    """An endpoint in the history; ``node`` is "" if it has no node."""
+
+    address: str
+    node: str = ""
+
+
+class HistoryEntry(_Value, frozen=True):
+    """One event in the history of a Service.
+
+    Attributes:
+        at: when it happened.
+        service: ``namespace/name``.
+        what: added, removed, moved, draining, restored, withheld, returned, released, approved, failed over, …
+        why: the reason in words.
+        cluster: the source cluster; "" if the event is about the whole Service.
+        endpoints: some of the endpoints.
+        count: number of endpoints.
+        hash: hash of the withheld removal.
+    """
+
+    at: str
+    service: str
+    what: str
+    why: str
+    cluster: str = ""
+    family: str = ""
+    endpoints: tuple[HistoryEndpoint, ...] = ()
+    count: int = 0
+    hash: str = ""
+
+
+class History(_Value, frozen=True):
+    """What happened to one Service or to all, newest last; the answer to ``GET /api/v1/history``.
+
+    Attributes:
+        entries: the newest events.
+        number: number of all events that are kept.
+        problem: why the history is not stored, so that it ends with the process; "" if it is.
+    """
+
+    entries: tuple[HistoryEntry, ...] = ()
+    number: int = 0
+    problem: str = ""
+    api_version: str = API_VERSION
+    kind: str = "History"
+
+
 class Why(_Value, frozen=True):
     """The explanation of an address, a node or a Service; the answer to ``GET /api/v1/why?subject=…``.
 
     Attributes:
         subject: an address, the name of a node, or ``namespace/name`` of a Service, as in the request.
         is_: kind of the subject: address, node or Service.
-        known: whether a cluster or a slice has the subject.
+        known: whether a cluster or a slice has the subject, or the history names it.
         steps: the decisions, in the order of the stages.
         unknown: unknown sources, as far as the subject may depend on them.
         hint: the known name closest to an unknown subject; "" if there is none.

@@ -115,6 +115,7 @@ REQUESTS: Final = (
     _request("/", "Accept-Language: de", "Cookie: a=b"),
     _request("/api/v1/services/edge/payments?offset=0&limit=5"),
     _request("/api/v1/why?subject=10.0.0.1", 'If-None-Match: "x"'),
+    _request("/api/v1/history?service=edge/payments&limit=5"),
     _request("/metrics", "Accept: application/openmetrics-text; version=1.0.0; q=0.5, text/plain", "Accept-Encoding: gzip"),
     _request("/static/page.js") + _request("/clusters/eu", "Connection: close"),
     _request("/events", "Accept: text/event-stream", "Last-Event-ID: 5"),

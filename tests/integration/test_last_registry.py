@@ -55,11 +55,8 @@ def test_leader_stores_the_accepted_registry_once(world: World) -> None:
         add_node(world.remotes["eu"], "n2", "10.1.0.2")
         world.awaits("10.1.0.1", "10.1.0.2")
     assert kept(world)["metadata"]["resourceVersion"] == version
-    writes = [
-        request
-        for request in world.hub_cluster.requests(mark, "hub")
-        if request.writes and request.resource == "configmaps"
-    ]
+    name = accepted.config_map("default")
+    writes = [request for request in world.hub_cluster.requests(mark, "hub") if request.writes and request.name == name]
     assert writes == []
 
 

@@ -15,6 +15,7 @@ import yaml
 from benchmarks import report
 from hub.events.recorder import RULE as RULE_FOR_EVENTS
 from hub.kube.wire import CONFIG_MAPS, NODES, SERVICES, SLICES
+from hub.observe.local import history
 from hub.observe.local.accepted import config_map
 from hub.observe.remote.identity import RULE
 from hub.observe.remote.reading import SLICES_RULE
@@ -87,6 +88,7 @@ def test_readme_shows_a_registry_of_ten_lines() -> None:
         ("endpointslice-hub", CONFIG_MAPS.rule),
         ("endpointslice-hub", "configmaps: create"),
         ("endpointslice-hub", f"configmaps {config_map('default')}: update"),
+        ("endpointslice-hub", f"configmaps {history.config_map('default')}: update"),
         ("endpointslice-hub", RULE_FOR_EVENTS),
     ],
 )

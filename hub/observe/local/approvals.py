@@ -163,6 +163,7 @@ class Approvals:
         self._on_change = on_change
         self._until: dict[str, float] = {}
         """Hash -> Unix time at which its approval expires."""
+        self._by: dict[str, str] = {}
         self.problem = ""
         self._starting = StartingServer()
 
@@ -172,6 +173,10 @@ class Approvals:
             return NOTHING
         now = self._clock.wall()
         return frozenset(name for name, until in self._until.items() if now < until)
+
+    def approvers(self) -> Mapping[str, str]:
+        """The hashes that are approved now, each with the name of the operator who approved it."""
+        return {name: self._by[name] for name in self.valid()}
 
     async def run(self) -> None:
         """Follow the ConfigMap until cancelled."""
@@ -217,6 +222,7 @@ class Approvals:
         if until == self._until:
             return
         self._until = until
+        self._by = {name: approval.by for name, approval in approvals.items()}
         for name, _ in news:
             approval = approvals[name]
             # replace: an approval of the registry has no target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,23 @@ import pytest
 from click.testing import CliRunner
 from hub_testkit.simulator.identity import AUTHORITY
 
+from hub.app.hub import Options
+from hub.cli import cli
 from hub.cli.exits import Exit
 from hub.cli.options import VARIABLE
+from hub.cli.print_history import history_from_cluster, history_from_server
 from hub.cli.print_nodes import nodes_from_server, show
 from hub.cli.print_status import status_from_server, text
-from hub.cli.print_why import why_from_server
+from hub.cli.print_why import why_from_clusters, why_from_server
 from hub.cli.server import Server, fetch, registry_or_server, server_or_registry, server_url
 from hub.errors import HubError, UsageError
+from hub.model import TargetKey
 from hub.report.server import Listen
 from hub.report.values import Cluster, ClusterDetail, Noted, Service, ServiceDetail, SourceDetail, Status
+from tests.support.waiting import until
 from tests.unit.report.conftest import Where, watching
+
+KEY = TargetKey("edge", "payments")
 
 
 async def test_status_of_a_running_hub_equals_its_api(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +89,7 @@ def test_no_name_steers_the_terminal(capsys: pytest.CaptureFixture[str]) -> None
         ("10.0.0.2", 0, "address", "eu/n2"),
         ("n2", 0, "node", "eu/n2"),
         ("edge/payments", 0, "Service", "3 published, 3 ready"),
-        ("n2x", 1, "node", "no cluster and no slice has the node n2x (did you mean n2?)"),
+        ("n2x", 1, "node", "and the history does not name it (did you mean n2?)"),
         ("edge/paiments", 1, "Service", "(did you mean edge/payments?)"),
         ("10.9.9.9", 1, "address", "inside its allowedCIDRs"),
         ("fd00::1", 1, "address", "inside no cluster's allowedCIDRs"),
@@ -100,6 +108,61 @@ async def test_why_explains_a_running_hub(
         assert (found["kind"], found["subject"], found["is"], found["known"]) == ("Why", subject, kind, code == 0)
         with pytest.raises(UsageError, match="is neither an address"):
             await why_from_server(Server(watched.url), "../../etc/passwd", "table")
+
+
+async def test_history_and_why_explain_what_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Address and node of a deleted Node are explained by the history, with a running hub and without one."""
+    async with watching(tmp_path) as watched:
+        watched.remote.nodes.delete("n2")
+        await until(lambda: len(watched.hub.history.of(KEY)) == 2)
+        server, kubeconfig = Server(watched.url), str(tmp_path / "hub")
+        assert await history_from_cluster(kubeconfig, "default", "default", None, 100, "table") == 1
+        assert "there is no ConfigMap endpointslice-hub-history-default in namespace default" in capsys.readouterr().err
+        await watched.hub.history.flush()
+        options = Options(str(tmp_path / "clusters.yaml"), kubeconfig, dry_run=True, leader_elect=False)
+        for subject in ("10.0.0.2", "n2"):
+            for look in (partial(why_from_server, server), partial(why_from_clusters, options)):
+                assert await look(subject, "table") == 0
+                gone = capsys.readouterr()
+                assert gone.err == ""
+                assert [line.split()[:3] for line in gone.out.splitlines()][1:4] == [
+                    ["history", "edge/payments", "added"],
+                    ["history", "edge/payments", "removed"],
+                    ["history", "now", "gone"],
+                ]
+                assert ": 10.0.0.2, node n2 of eu: its node is gone (provider node-addresses)\n" in gone.out
+        for show_past in (
+            partial(history_from_server, server),
+            partial(history_from_cluster, kubeconfig, "default", "default"),
+        ):
+            assert await show_past("edge/payments", 100, "table") == 0
+            said = capsys.readouterr()
+            assert said.err == ""
+            header, added, removed = said.out.splitlines()
+            assert header.split() == ["TIME", "SERVICE", "WHAT", "CLUSTER", "ENDPOINTS", "WHY"]
+            assert "added     eu        10.0.0.1 (n1), 10.0.0.2 (n2), 10.0.0.3 (n3)   offered by its source" in added
+            assert "removed   eu        10.0.0.2 (n2)" in removed
+        assert await history_from_server(server, None, 1, "json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["kind"], [entry["what"] for entry in found["entries"]], found["number"]) == (
+            "History",
+            ["removed"],
+            2,
+        )
+        assert await history_from_cluster(kubeconfig, "default", "default", "edge/other", 100, "table") == 1
+        assert "the history has nothing about edge/other" in capsys.readouterr().err
+
+
+async def test_service_that_is_gone_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A Service that the registry no longer has, and whose slices are gone, has a history."""
+    async with watching(tmp_path, removal_grace=0.1) as watched:
+        registry = tmp_path / "clusters.yaml"
+        registry.write_text(json.dumps({**json.loads(registry.read_text()), "services": []}))
+        await until(lambda: not watched.here.slices.list(), 10)
+        await until(lambda: watched.hub.reconciler.last(KEY) is None)
+        assert await why_from_server(Server(watched.url), "edge/payments", "table") == 0
+        assert "removed" in (said := capsys.readouterr().out)
+        assert "10.0.0.1, node n1 and 2 more of eu: the Service is no longer in the registry" in said
 
 
 async def test_missing_server_or_service_is_reported(tmp_path: Path) -> None:
@@ -169,6 +232,27 @@ def test_options_win_over_the_environment(
 
     result = CliRunner().invoke(command, arguments)
     assert (result.output, found) == ("", [asked])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "http://127.0.0.1:1"),
+        (["--kubeconfig", "no-such-file"], "no-such-file"),
+        (["--owner", "other", "--server", "http://127.0.0.1:2"], "http://127.0.0.1:2"),
+    ],
+)
+def test_history_asks_the_server_of_the_environment_unless_options_select_a_config_map(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    """In the hub's Pod, the command needs no options; an option wins over the server of the environment."""
+    monkeypatch.setenv(f"{VARIABLE}SERVER", "http://127.0.0.1:1")
+    monkeypatch.setenv(f"{VARIABLE}OWNER", "default")
+    monkeypatch.setenv(f"{VARIABLE}LEASE_NAMESPACE", "default")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(args=["history", *arguments])
+    assert ended.value.code == Exit.ERROR
+    assert said in capsys.readouterr().err
 
 
 async def test_invalid_files_are_refused_with_their_flag(tmp_path: Path) -> None:

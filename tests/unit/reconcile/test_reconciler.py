@@ -29,10 +29,12 @@ from hub.model import (
     TargetKey,
 )
 from hub.observe.local.cluster import LocalCluster
+from hub.observe.local.history import History
 from hub.observe.local.stores import ServiceStore, SliceStore
 from hub.observe.remote.fleet import Fleet, SourceKey
 from hub.reconcile.adopting import Adopting
 from hub.reconcile.gather import Gather
+from hub.reconcile.history import Historian
 from hub.reconcile.reconciler import RECHECK, Reconciler
 from hub.reconcile.writer import NoElection, Writer
 from hub.registry.load import loads
@@ -102,7 +104,9 @@ class Hub:
             approvals=lambda: self.approved,
             uid=lambda name: self.uids.get(name, ""),
         )
-        self.reconciler = Reconciler(gather, Writer(self, NoElection()), self.clock)
+        self.history = History(self.client, self.clock, "default", "default", lambda: True)
+        historian = Historian(self.history, lambda: dict.fromkeys(self.approved, "me"))
+        self.reconciler = Reconciler(gather, Writer(self, NoElection()), self.clock, historian=historian)
         self.services.replace({KEY: build.service()}, "1")
 
     def registry_of(self, *targets: TargetSpec, **more: Any) -> Registry:
@@ -168,6 +172,34 @@ async def test_a_first_pass_publishes_and_a_second_writes_nothing(hub: Hub) -> N
     for _ in range(2):
         assert await hub.reconciler.reconcile(KEY) is None
     assert len(hub.sent) == 1
+
+
+async def test_history_has_only_writes_that_succeeded(hub: Hub) -> None:
+    """Only a write that succeeds makes an entry: not one that fails, and not a pass without a write."""
+    hub.error = Forbidden(403)
+    with pytest.raises(Forbidden):
+        await hub.reconciler.reconcile(KEY)
+    assert hub.history.of(KEY) == ()
+    hub.error = None
+    for _ in range(2):
+        await hub.reconciler.reconcile(KEY)
+    assert [(entry.kind, entry.count) for entry in hub.history.of(KEY)] == [("added", 2)]
+
+
+async def test_history_names_who_approved_a_removal(hub: Hub) -> None:
+    """A removal that is withheld, and then approved, has both in the history, with the operator."""
+    hub.observe(ours(endpoints=build.endpoints(4)))
+    hub.offer(build.view("eu", build.endpoints(1), nodes=["n0"]))
+    await hub.reconciler.reconcile(KEY)
+    (withheld,) = hub.history.of(KEY)
+    hub.approved.add(withheld.hash)
+    await hub.reconciler.reconcile(KEY)
+    assert [(entry.kind, entry.count) for entry in hub.history.of(KEY)] == [
+        ("withheld", 3),
+        ("approved", 3),
+        ("removed", 3),
+    ]
+    assert hub.history.of(KEY)[1].why == "by me"
 
 
 async def test_slices_of_an_earlier_run_are_adopted_as_they_are(hub: Hub) -> None:

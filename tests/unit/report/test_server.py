@@ -19,6 +19,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from hub.errors import HubError, UsageError
+from hub.model import TargetKey
 from hub.report import reasons, server, web
 from hub.report.api import answer
 from hub.report.openapi import document
@@ -449,6 +450,33 @@ async def test_impossible_subject_is_400(watched: Watched) -> None:
         assert (await watched.get("/api/v1/why", params={"subject": subject}))[0] == 400
 
 
+async def test_history_has_what_happened(watched: Watched) -> None:
+    """The history has the newest events of a Service or of all, oldest of them first; a wrong name or limit is 400."""
+    watched.remote.nodes.delete("n2")
+    await until(lambda: len(watched.hub.history.of(TargetKey("edge", "payments"))) == 2)
+    found = await watched.json("/api/v1/history?service=edge/payments")
+    added, removed = found["entries"]
+    assert (added["what"], added["count"], found["number"], found["problem"]) == ("added", 3, 2, "")
+    assert removed == {
+        "at": removed["at"],
+        "service": "edge/payments",
+        "what": "removed",
+        "why": "its node is gone (provider node-addresses)",
+        "cluster": "eu",
+        "family": "IPv4",
+        "endpoints": [{"address": "10.0.0.2", "node": "n2"}],
+        "count": 1,
+        "hash": "",
+    }
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", removed["at"])
+    assert (await watched.json("/api/v1/history"))["entries"] == [added, removed]
+    assert (await watched.json("/api/v1/history?limit=1"))["entries"] == [removed]
+    assert (await watched.json("/api/v1/history?limit=0"))["entries"] == []
+    assert (await watched.json("/api/v1/history?service=edge/other"))["entries"] == []
+    for query in ("service=edge", "service=edge/../x", "service=a/b/c", "limit=-1", "limit=x"):
+        assert (await watched.get(f"/api/v1/history?{query}"))[0] == 400
+
+
 async def test_a_cluster_has_its_nodes(watched: Watched) -> None:
     """A cluster's document has its nodes with their addresses."""
     found = await watched.json("/api/v1/clusters/eu")
@@ -485,6 +513,7 @@ async def test_answers_are_as_described(watched: Watched) -> None:
         ("/api/v1/services/edge/payments", "ServiceDetail"),
         ("/api/v1/clusters/eu", "ClusterDetail"),
         ("/api/v1/why?subject=10.0.0.1", "Why"),
+        ("/api/v1/history", "History"),
     ):
         conforms(await watched.json(path), {"$ref": f"#/components/schemas/{name}"}, schemas)
 

@@ -89,9 +89,10 @@ def test_approval_expires() -> None:
     """An approval is no longer valid once its time has come."""
     found, clock, _ = following()
     found.upsert(None, holding("a", "b"), "1")
-    assert found.valid() == {"a", "b"}
+    assert found.valid() == found.approvers().keys() == {"a", "b"}
     clock.wall_time = NOW + GOOD_FOR
     assert found.valid() == frozenset()
+    assert found.approvers() == {}
 
 
 def test_approval_change_is_reported_once_after_it_applies() -> None:
