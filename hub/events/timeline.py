@@ -86,7 +86,7 @@ class Timeline:
 
     def count(self, at: int, counts: Mapping[str, tuple[int, int]]) -> None:
         """Record the ready and all published endpoints of each source."""
-        added = [name for name in counts if name not in self._sources][: NAMED - len(self._sources)]
+        added = [name for name in sorted(counts) if name not in self._sources][: NAMED - len(self._sources)]
         self._sources += tuple(added)
         ready = [counts.get(name, (0, 0))[0] for name in self._sources]
         ready += [0] * (NAMED - len(ready))

@@ -33,7 +33,7 @@ FOLDED: Final = {"bad": "not working", "warn": "with problems", "idle": "waiting
 
 
 class Item(NamedTuple):
-    """A cluster or a Service. ``note`` is a number in words; ``href`` is "" if it has no page."""
+    """A cluster or a Service. ``note`` is a number in words, or ""; ``href`` is "" if it has no page."""
 
     name: str
     sign: Sign
@@ -101,7 +101,7 @@ def drawn(status: Status, search: Search = EVERYTHING) -> Map:
 
 
 def _cluster(cluster: Cluster) -> Item:
-    nodes = "not followed" if cluster.nodes is None else _number(cluster.nodes, "node")
+    nodes = "" if cluster.nodes is None else _number(cluster.nodes, "node")
     return Item(cluster.name, cluster_sign(cluster), nodes, f"/clusters/{cluster.name}")
 
 
