@@ -126,9 +126,9 @@ def picture(found: Status, footer: str) -> RenderableType:
     clusters, services = sorted(found.clusters, key=_is_fine), sorted(found.services, key=_works)
     parts: list[RenderableType] = [Text(footer, style="red" if footer.startswith("✗") else "dim")]
     parts += [Text(replica_text(found), style="bold")]
-    parts += [Text.from_ansi(block) for block in notes(found)]
-    parts += [_table(CLUSTERS, map(cluster_row, clusters), [_is_fine(cluster) for cluster in clusters])]
-    parts += [_table(SERVICES, map(service_row, services), [_works(service) for service in services])]
+    parts += [Text.from_ansi(f"\n{block}") for block in notes(found)]
+    parts += [Text(), _table(CLUSTERS, map(cluster_row, clusters), [_is_fine(cluster) for cluster in clusters])]
+    parts += [Text(), _table(SERVICES, map(service_row, services), [_works(service) for service in services])]
     return Group(*parts)
 
 
