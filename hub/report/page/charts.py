@@ -107,7 +107,9 @@ def chart(recent: Recent, now: float) -> Chart:
     hours = tuple(rfc3339(at)[11:16] for at in (start, (start + end) // 2, end))
     known = [total for total, point in zip(every, points, strict=True) if point.not_ready is not None]
     text = f"Published endpoints from {hours[0]} to {hours[2]} UTC: "
-    text += f"{min(known)} to {max(known)}, now {known[-1]}" if known else "not known"
+    now_known = bool(points) and points[-1].not_ready is not None
+    text += f"{min(known)} to {max(known)}, " if known else ""
+    text += f"now {known[-1]}" if now_known else "now not known"
     return Chart(rfc3339(recent.since), tuple(areas), marks, top, (hours[0], hours[1], hours[2]), text)
 
 

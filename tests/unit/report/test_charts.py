@@ -34,6 +34,7 @@ def test_unknown_endpoints_are_a_gap() -> None:
     found = chart(Recent(NOW - 400, ("eu", ""), points), NOW)
     assert re.findall(r"[MH]([\d.]+)", found.areas[0].path) == ["0.0", "250.0", "0.0", "750.0", "1000.0", "750.0"]
     assert found.text.endswith("5 to 5, now 5")
+    assert chart(Recent(NOW - 400, ("eu", ""), points[:2]), NOW).text.endswith("5 to 5, now not known")
 
 
 def test_only_the_last_hours_are_drawn() -> None:
