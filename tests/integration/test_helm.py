@@ -6,8 +6,11 @@ import base64
 import copy
 import itertools
 import json
+import re
+import subprocess
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,7 @@ from tests.support.helm import (
     slice_of,
 )
 from tests.support.hub import NODE_RULES, World, add_node
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 SECRETS = "hub-clusters"
@@ -320,6 +324,59 @@ def test_commands_in_the_pod_need_no_options(helm: Helm, world: World, hub_clust
             assert (done.returncode, done.stderr) == (0, "")
             published -= {f"10.{number}.0.1", f"10.{number}.0.2"}
             world.awaits(*sorted(published))
+
+
+@pytest.mark.parametrize("scope", ["cluster", "namespaced"])
+def test_helm_test_fails_while_a_cluster_does_not_answer(
+    helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path, scope: str
+) -> None:
+    """``helm test`` succeeds if every cluster answers the hub's account, and fails if one does not."""
+    api = hub_cluster.api
+    assert world.remotes
+    helm.install(values(rbac={"scope": scope, "namespaces": ["edge"]}))
+    [hook] = helm.hooks()
+    mark = hub_cluster.audit_mark()
+    done, said = helm_test(helm, hub_cluster, hook, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "online: 0 of 4 failed" in done.stdout
+    assert "Succeeded" in said
+    assert used(hub_cluster, mark) <= granted(helm.manifests())  # fails if a request was forbidden
+
+    secret = f"/api/v1/namespaces/{SECRETS}/secrets/eu"
+    kubeconfig = yaml.safe_load(base64.b64decode(api.get(secret)["data"]["kubeconfig"]))
+    kubeconfig["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{free_port()}"
+    unreachable = base64.b64encode(yaml.safe_dump(kubeconfig).encode()).decode()
+    api.patch(secret, {"data": {"kubeconfig": unreachable}})
+    done, said = helm_test(helm, hub_cluster, hook, tmp_path)
+    assert done.returncode == Exit.CHANGES
+    assert re.search(r"^eu .*Unreachable: .*connection refused", done.stdout, re.MULTILINE | re.IGNORECASE)
+    assert "online: 1 of 4 failed" in done.stdout
+    assert f"pod {hook['metadata']['name']} failed" in said
+
+
+def helm_test(
+    helm: Helm, server: ApiServer, hook: Object, folder: Path
+) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Run ``helm test``, and do what a kubelet does with the Pod that it creates; the Pod's end, and helm's output.
+
+    The Pod of an earlier test is replaced.
+    """
+    where = path(server.api, hook)
+    earlier = server.api.find(where)
+    with ThreadPoolExecutor() as threads:
+        running = threads.submit(helm.run, "test", RELEASE, "-n", NAMESPACE, "--timeout", "90s")
+
+        def created() -> Object | None:
+            found = server.api.find(where)
+            return found if found and (not earlier or found["metadata"]["uid"] != earlier["metadata"]["uid"]) else None
+
+        done = Pod(server, [eventually(created, 30)], folder, "test").run()
+        phase = "Failed" if done.returncode else "Succeeded"
+        server.api.patch(f"{where}/status", {"status": {"phase": phase}})
+        try:
+            return done, running.result()
+        except HelmFailed as failed:
+            return done, str(failed)
 
 
 def withheld_lines(pod: Pod) -> list[str]:

@@ -16,7 +16,7 @@ from click import Context
 from hub.cli import cli
 from hub.cli.options import VARIABLE
 from tests.support.api import Object
-from tests.support.helm import CHART, FULLNAME, NAMESPACE, OWNER, Helm, HelmFailed, arguments, find
+from tests.support.helm import CHART, EXAMPLES, FULLNAME, NAMESPACE, OWNER, Helm, HelmFailed, arguments, find
 from tests.support.prometheus import ALERTS
 
 EU: Object = {"name": "eu", "allowedCIDRs": ["10.7.0.0/16"], "provider": {"name": "node-addresses"}}
@@ -435,3 +435,55 @@ def test_the_policy_is_installed_where_it_can_be_evaluated(
     text = notes(helm, tmp_path, values, *flags.split())
     assert (f"NOTE: {said} {str(enabled).lower()}" in text) is not installed
     assert ("Run helm upgrade after" in text) is (enabled == "auto" and not installed)
+
+
+# --- the Pod of `helm test` ----------------------------------------------------------------------------
+
+
+def selects(selector: Object, labels: Object) -> bool:
+    """Whether a selector of matchLabels and of matchExpressions with In selects labels."""
+    expressions = selector.get("matchExpressions", ())
+    assert all(each["operator"] == "In" for each in expressions)
+    return all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items()) and all(
+        labels.get(each["key"]) in each["values"] for each in expressions
+    )
+
+
+@pytest.mark.parametrize("name", ["", "n" * 63])
+def test_only_the_network_policy_selects_the_pod_of_helm_test(helm: Helm, name: str) -> None:
+    """No Service, Deployment or PodDisruptionBudget counts it as a hub, and it may reach what the hub may reach."""
+    objects = helm.template(
+        {"nameOverride": name, "page": {"expose": True}, "metrics": {"podMonitor": {"enabled": True}}}
+    )
+    hub = find(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    test = find(objects, "Pod")["metadata"]["labels"]
+    selectors = [
+        (each["kind"], each["spec"].get("podSelector", each["spec"].get("selector")))
+        for each in objects
+        if each["kind"] in ("Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy", "PodMonitor")
+    ]
+    assert len(selectors) == 6
+    for kind, selector in selectors:
+        whole = {"matchLabels": selector} if kind == "Service" else selector
+        assert selects(whole, hub), kind
+        assert selects(whole, test) is (kind == "NetworkPolicy"), kind
+
+
+def test_the_pod_of_helm_test_is_a_hubs_in_all_but_its_arguments(helm: Helm) -> None:
+    """Image, command, environment, files, account, placement and security are those of the hub's Pods."""
+    [example] = [path for path in EXAMPLES if path.stem == "everything"]
+    objects = helm.template(example)
+    pod, template = find(objects, "Pod"), find(objects, "Deployment")["spec"]["template"]
+    [check], [hub] = pod["spec"].pop("containers"), template["spec"].pop("containers")
+    assert pod["metadata"]["annotations"] == {
+        "helm.sh/hook": "test",
+        "helm.sh/hook-delete-policy": "before-hook-creation",
+        **template["metadata"]["annotations"],
+    }
+    assert pod["spec"].pop("restartPolicy") == "Never"
+    assert template["spec"].pop("topologySpreadConstraints")
+    assert template["spec"].pop("terminationGracePeriodSeconds")
+    assert pod["spec"] == template["spec"]
+    own = {"name", "args", "ports", "startupProbe", "livenessProbe", "readinessProbe"}
+    assert {key: check[key] for key in check.keys() - own} == {key: hub[key] for key in hub.keys() - own}
+    assert check.keys() & own == {"name", "args"}

@@ -96,6 +96,10 @@ class Helm:
             if manifest
         ]
 
+    def hooks(self) -> list[Object]:
+        """The manifests of the installed release's hooks."""
+        return [each for each in yaml.safe_load_all(self.run("get", "hooks", RELEASE, "-n", NAMESPACE)) if each]
+
     def _values(self, values: Object | Path | None) -> list[str]:
         if values is None:
             return []
@@ -161,9 +165,12 @@ def environment(manifests: Sequence[Object]) -> dict[str, str]:
 
 
 class Pod:
-    """``hub run`` with the Deployment's arguments, a token of its account and its projected volume.
+    """``hub`` with a container's arguments, a token of its Pod's account and the Pod's projected volume.
 
     Differences to a Pod: the mount folder, the ports, and a kubeconfig instead of the mounted token.
+
+    Args:
+        manifests: those of a release, whose Deployment describes the Pod, or one Pod.
 
     Attributes:
         environment: the container's variables with values, and those of the tests' process.
@@ -174,15 +181,17 @@ class Pod:
         self.folder.mkdir(exist_ok=True)
         self.log = self.folder / "log"
         self._server = server
-        self._deployment = find(manifests, "Deployment")
-        self._account = self._deployment["spec"]["template"]["spec"]["serviceAccountName"]
+        kinds = {each["kind"] for each in manifests}
+        owner = find(manifests, "Pod" if kinds == {"Pod"} else "Deployment")
+        self._spec: Object = owner["spec"] if owner["kind"] == "Pod" else owner["spec"]["template"]["spec"]
+        [container] = self._spec["containers"]
+        self._account = self._spec["serviceAccountName"]
         token = server.service_account_token(NAMESPACE, self._account)
         kubeconfig = server.kubeconfig(self.folder / "kubeconfig", token=token)
         self.ports: dict[str, int] = {}
-        self._argv = [sys.executable, "-m", "hub", *map(self._argument, arguments(manifests))]
+        self._argv = [sys.executable, "-m", "hub", *map(self._argument, container["args"])]
         self._argv += ["--kubeconfig", str(kubeconfig), *more]
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT), "POD_NAME": name, "POD_NAMESPACE": NAMESPACE}
-        [container] = self._deployment["spec"]["template"]["spec"]["containers"]
         for variable in container["env"]:
             if "value" in variable:
                 self.environment[variable["name"]] = self._placed(variable["value"])
@@ -194,11 +203,11 @@ class Pod:
         if flag in ("--health-probe-bind-address", "--metrics-bind-address", "--listen"):
             self.ports[flag] = free_port()
             return f"{flag}=127.0.0.1:{self.ports[flag]}"
-        return f"{flag}={self._placed(value)}" if value else text
+        return f"{flag}={self._placed(value)}" if value else self._placed(text)
 
     def _placed(self, value: str) -> str:
         """A setting with the test's folder and ports in place of the Pod's."""
-        if value.startswith("http://127.0.0.1:"):
+        if value.startswith("http://127.0.0.1:") and "--listen" in self.ports:
             return f"http://127.0.0.1:{self.ports['--listen']}"
         return f"{self.folder}{value.removeprefix(MOUNTED)}" if value.startswith(MOUNTED) else value
 
@@ -208,11 +217,14 @@ class Pod:
         command = [sys.executable, "-m", "hub", *arguments]
         return subprocess.run(command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=60)
 
+    def run(self) -> subprocess.CompletedProcess[str]:
+        """Run the container to its end."""
+        argv, environment = self._argv, self.environment
+        return subprocess.run(argv, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=60)
+
     def project(self) -> None:
         """Write the items of the volume ``registry`` as files, as the kubelet does."""
-        [volume] = [
-            volume for volume in self._deployment["spec"]["template"]["spec"]["volumes"] if volume["name"] == "registry"
-        ]
+        [volume] = [volume for volume in self._spec["volumes"] if volume["name"] == "registry"]
         for source in volume["projected"]["sources"]:
             [(kind, named)] = source.items()
             assert kind == "configMap"

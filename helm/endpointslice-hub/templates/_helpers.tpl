@@ -26,6 +26,12 @@ app.kubernetes.io/name: {{ include "hub.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
+{{/* The Pod of `helm test` has another name, so that no Service and no Deployment selects it. */}}
+{{- define "hub.testLabels" -}}
+app.kubernetes.io/name: {{ include "hub.name" . | trunc 58 | trimSuffix "-" }}-test
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end }}
+
 {{- define "hub.labels" -}}
 {{ include "hub.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

@@ -1,3 +1,5 @@
+{{/* What the hub's Pods and the Pod of `helm test` share: both reach the same clusters, with the same files and rights. */}}
+
 {{/* Fields of a Pod's spec. */}}
 {{- define "hub.podSpec" -}}
 {{- $wheels := .Values.providers.wheels -}}
