@@ -102,7 +102,7 @@ def parse_proxy(text: str) -> Proxy:
     return Proxy(scheme.lower(), host, port, _login(userinfo, scheme.lower()) if at else None)
 
 
-def _login(userinfo: str, scheme: str) -> Login | None:
+def _login(userinfo: str, scheme: str) -> Login:
     name, _, word = userinfo.partition(":")
     user, password = _decoded(name), _decoded(word)
     if user is None or password is None:

@@ -61,7 +61,7 @@ def change(kubeconfig: Path, **fields: str) -> None:
 
 def proxy_of(world: World, kind: str, server: ApiServer, login: str = LOGIN) -> ForwardProxy:
     """A proxy that knows the name eu.test; its certificate is of the server's authority."""
-    certificate = world.folder / "proxy.pem"
+    certificate = world.folder / f"proxy-{port_of(server)}.pem"
     made = server.authority.server("127.0.0.1")
     certificate.write_text(made.pem + made.key_pem)
     port = port_of(world.remotes["eu"])
