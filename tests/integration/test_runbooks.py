@@ -72,8 +72,8 @@ def forbid(world: World, resource: str, forbidden: str) -> None:
         {**rule, "verbs": [verb for verb in rule["verbs"] if verb != forbidden or resource not in rule["resources"]]}
         for rule in HUB_RULES
     ]
-    world.hub_cluster.grant("limited", *rules)
-    world.hub_cluster.kubeconfig(world.kubeconfig, "limited")
+    world.hub_cluster.grant("nobody", *rules)
+    world.hub_cluster.kubeconfig(world.kubeconfig, "nobody")
 
 
 def registry(world: World, cluster: Object | None = None, **service: object) -> None:
