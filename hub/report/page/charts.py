@@ -23,6 +23,9 @@ THINNEST: Final = 0.5
 HEIGHTS: Final = {"bad": 16, "warn": 11, "good": 5, "idle": 2}
 """Kind of a state -> height of its bar, so that a problem is seen without colours."""
 
+STEPS: Final = (1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 30, 40, 50, 60, 80, 100)
+"""Numbers at the upper edge of a chart, times a power of ten."""
+
 MARKS: Final = {
     "withheld": ("◆", "a removal of {} is withheld"),
     "released": ("◇", "no removal of {} is withheld any more"),
@@ -104,7 +107,8 @@ def chart(recent: Recent, now: float) -> Chart:
         areas.append(Area(name, style, _path(points, below, above, start, end, top), values[-1], label))
         below = above
     marks = tuple(_mark(mark, start, end) for mark in recent.marks if mark.at >= start)
-    hours = tuple(rfc3339(at)[11:16] for at in (start, (start + end) // 2, end))
+    seconds = end - start < 600
+    hours = tuple(rfc3339(at)[11 : 19 if seconds else 16] for at in (start, (start + end) // 2, end))
     known = [total for total, point in zip(every, points, strict=True) if point.not_ready is not None]
     text = f"Published endpoints from {hours[0]} to {hours[2]} UTC: "
     now_known = bool(points) and points[-1].not_ready is not None
@@ -118,9 +122,9 @@ def _total(point: Point) -> int:
 
 
 def _rounded_up(number: int) -> int:
-    """The next of 1, 2, 4, 5, 6, 8, 10, 20, 40, 50 … above a number."""
-    power = int("1" + "0" * (len(str(max(1, number))) - 1))
-    return next(step * power for step in (1, 2, 4, 5, 6, 8, 10) if step * power >= number)
+    """The number at the upper edge of a chart: at least ``number``, and mostly even, so that its half is whole."""
+    power = int("1" + "0" * max(0, len(str(number)) - 2))
+    return next(step * power for step in STEPS if step * power >= number)
 
 
 def _path(points: Sequence[Point], below: Sequence[int], above: Sequence[int], start: int, end: int, top: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from hub.events.timeline import WINDOW, Mark, Point, Recent, Span
 from hub.report.page.charts import PLOT, chart, strip
 
@@ -57,6 +59,19 @@ def test_thin_areas_have_no_name_inside() -> None:
     """A name is written only where there is room for it; the legend has it anyway."""
     found = chart(Recent(NOW - HOUR, ("eu", "us", ""), (Point(NOW - HOUR, (99, 1, 0), 0),)), NOW)
     assert [(area.name, area.label is None) for area in found.areas] == [("eu", False), ("us", True)]
+
+
+@pytest.mark.parametrize(
+    ("number", "top"), [(1, 1), (3, 4), (7, 8), (10, 10), (11, 12), (99, 100), (100, 100), (101, 120), (10_001, 12_000)]
+)
+def test_upper_edge_is_close_above_the_highest_number(number: int, top: int) -> None:
+    """The edge is a round number."""
+    assert chart(Recent(NOW, ("eu", ""), (Point(NOW, (number, 0), 0),)), NOW).top == top
+
+
+def test_times_of_a_young_process_have_seconds() -> None:
+    """Else all three times could be the same."""
+    assert chart(Recent(NOW - 30, ("eu", "")), NOW).hours == ("07:59:30", "08:00:00", "08:00:30")
 
 
 def test_strip_shows_states_by_height_and_their_shares_in_words() -> None:
