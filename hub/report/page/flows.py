@@ -19,7 +19,7 @@ from hub.report.values import Cluster, Service, Source, Status
 
 MOST: Final = 14
 """Most boxes in a column of the map; if there are more objects, some are folded into groups."""
-ROW: Final = 48.0
+ROW: Final = 52.0
 """Height of a box, as in page.css."""
 WIDEST: Final = 30.0
 """Width of all lines of the box with the most endpoints."""
