@@ -254,6 +254,9 @@ def test_page_that_goes_live_moves_nothing(several: World, page: Page, path: str
         url = url_of(hub)
         several.awaits(*(f"10.0.{n}.{last}" for n in (1, 2) for last in range(1, 9 - n)), timeout=20)
         page.set_viewport_size(size)
+        page.goto(url)
+        expect(page.locator('[id="cluster:staging"]')).to_contain_text("Unreachable", timeout=20_000)
+        expect(page.locator('[id="service:edge/reports"]')).to_contain_text("1 of 2 ready", timeout=20_000)
         page.goto(f"{url}/{path}")
         expect(page.locator("#live")).to_contain_text("live, as of")
         assert page.evaluate(script) == 0
