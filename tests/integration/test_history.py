@@ -272,7 +272,7 @@ def test_history_stays_in_memory_without_the_permission(world: World, caplog: py
         five_deleted(world)
         missing = f"lacks the rule «{history.RULE}» for the ConfigMap {config_map('default')}"
         eventually(lambda: missing in running.hub.trouble)
-        assert removed(list(running.hub.history.of(KEY))) == {f"10.1.0.{number}" for number in DELETED}
+        eventually(lambda: removed(list(running.hub.history.of(KEY))) == {f"10.1.0.{number}" for number in DELETED})
     assert caplog.text.count(f"it is only in memory: 403: the hub's account {missing}") == 1
     assert stored(world) == []
 
