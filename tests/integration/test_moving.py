@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,17 +15,34 @@ import yaml
 from click.testing import CliRunner
 
 from hub.cli import cli
+from hub.model import LABEL_OWNER, LABEL_SERVICE_NAME
 from hub.registry.load import loads
-from hub.registry.spec import Registry
+from hub.registry.spec import LABEL_COPIER_SOURCE, Registry
 from hub.report.auth import right_of
 from tests.support.api import Object
-from tests.support.helm import CHART, FULLNAME, OWNER, Helm, arguments, environment, find
-from tests.support.hub import ROOT
+from tests.support.apiserver.server import ApiServer
+from tests.support.helm import (
+    CHART,
+    FULLNAME,
+    NAMESPACE,
+    OWNER,
+    Helm,
+    arguments,
+    environment,
+    find,
+    pods,
+    policy_in_force,
+    slice_of,
+)
+from tests.support.hub import NODE_RULES, ROOT, World, add_node
 from tests.support.page import blocks, is_values
 from tests.support.registry import strict
+from tests.support.waiting import eventually
 
 MOVING = ROOT / "docs" / "moving"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices"
+THEIRS = f"!{LABEL_OWNER}"
 IONOS, COPIER = "ionoscloud-endpointslice-controller", "endpoint-copier-operator"
 CRONJOB, VIEWS = "endpointslice-cronjob", "dcontroller-endpointslice"
 IMPORTS = [("inventory-script", IONOS, 0), ("env", IONOS, 1), ("endpoint-copier", COPIER, 0)]
@@ -173,6 +195,17 @@ def test_policy_lets_the_hub_delete_the_old_slices(helm: Helm, page: str) -> Non
     assert manager.get(page, "'cluster-admins'") in policy
 
 
+def slice_of_the_script(folder: Path) -> Any:
+    """The slice that the script on the CronJob's page writes, with a kubectl that prints two addresses."""
+    script, _ = yaml.safe_load_all(manifest(CRONJOB))
+    (folder / "update.sh").write_text(script["data"]["update.sh"])
+    fake = folder / "kubectl"
+    fake.write_text('#!/bin/sh\ncase "$*" in *"get nodes"*) echo 10.7.0.1 10.7.0.2;; *) cat > slice.yaml;; esac\n')
+    fake.chmod(0o755)
+    subprocess.run(["sh", "update.sh"], cwd=folder, env={"PATH": f"{folder}:/usr/bin:/bin"}, check=True, timeout=20)
+    return yaml.safe_load((folder / "slice.yaml").read_text())
+
+
 def test_registry_has_what_the_cronjob_had() -> None:
     """The selector and the Secret of the CronJob are those of the registry."""
     script, cronjob = yaml.safe_load_all(manifest(CRONJOB))
@@ -194,3 +227,72 @@ def test_views_are_served_to_the_cluster(helm: Helm) -> None:
     assert [port["port"] for port in service["spec"]["ports"]] == [80]
     assert f"http://{service['metadata']['name']}.{service['metadata']['namespace']}/api/" in page.read_text()
     assert role["rules"] == [{"nonResourceURLs": [right_of("/api/v1/endpoints")], "verbs": ["get"]}]
+
+
+def test_hub_replaces_the_slice_of_the_cronjob(
+    tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]
+) -> None:
+    """Installed with the page's values, the hub replaces the script's slice; the steps to roll back restore it."""
+    api, remote = hub_cluster.api, remote_clusters[0]
+    remote.grant("hub", *NODE_RULES)
+    for name, address, pool in (("n1", "10.7.0.1", "ingress"), ("n2", "10.7.0.2", "ingress"), ("n3", "10.7.0.3", "x")):
+        add_node(remote, name, address, labels={"pool": pool})
+    kubeconfig = base64.b64encode(remote.kubeconfig(tmp_path / "remote", "hub").read_bytes()).decode()
+    secret = {"metadata": {"name": "payments-eu"}, "data": {"kubeconfig": kubeconfig}}
+    api.post("/api/v1/namespaces/edge/secrets", secret)
+    world = World(tmp_path, hub_cluster, {})
+    world.add_service()
+    old = slice_of_the_script(tmp_path)
+    api.post(SLICES, old)
+
+    with installed(tmp_path, hub_cluster, values(CRONJOB)):
+        eventually(lambda: world.published() == ["10.7.0.1", "10.7.0.2"], 30)
+        eventually(lambda: not world.slices(selector=THEIRS), 30)
+    api.post(SLICES, old)
+    purge(hub_cluster.kubeconfig(tmp_path / "admin"), "edge")
+
+    assert world.slices() == []
+    assert [slice_["metadata"]["name"] for slice_ in world.slices(selector=THEIRS)] == [old["metadata"]["name"]]
+
+
+def test_hub_replaces_the_copy_of_endpoint_copier(tmp_path: Path, hub_cluster: ApiServer) -> None:
+    """The plan has the copy that a Service asks for. Installed with the page's values, the hub replaces the old one."""
+    api = hub_cluster.api
+    _, service = yaml.safe_load_all(manifest(COPIER))
+    api.post("/api/v1/namespaces", {"metadata": {"name": "team-a"}})
+    api.post("/api/v1/namespaces/edge/services", service)
+    source = slice_of("web-1", "10.8.0.1", labels={LABEL_SERVICE_NAME: "web"})
+    api.post(SLICES.replace("edge", "team-a"), source)
+    copied = {LABEL_SERVICE_NAME: "team-a-web", LABEL_COPIER_SOURCE: "web-1"}
+    old = slice_of("team-a-web", "10.8.0.1", labels=copied, ports=[{"name": "http", "port": 8080, "protocol": "TCP"}])
+    api.post(SLICES, old)
+    world = World(tmp_path, hub_cluster, {})
+    world.write_text(registry(COPIER))
+
+    admin = hub_cluster.kubeconfig(tmp_path / "admin")
+    plan = CliRunner().invoke(cli, ["plan", "--registry", str(world.path), "--kubeconfig", str(admin), "-o", "yaml"])
+    with installed(tmp_path, hub_cluster, values(COPIER)):
+        eventually(lambda: world.published("team-a-web") == ["10.8.0.1"], 30)
+        eventually(lambda: not world.slices("team-a-web", selector=THEIRS), 30)
+    api.post(SLICES, old)
+    purge(admin, OWNER)
+
+    assert "10.8.0.1" in plan.stdout, plan.output
+    assert world.slices("team-a-web") == []
+    assert [slice_["metadata"]["name"] for slice_ in world.slices("team-a-web", selector=THEIRS)] == ["team-a-web"]
+
+
+@contextmanager
+def installed(folder: Path, server: ApiServer, given: Object) -> Iterator[None]:
+    """Install the chart with these values, and run the hub as its Pod would, held to the admission policy."""
+    helm = Helm(folder, server)
+    helm.install(given)
+    policy_in_force(server.api, server.api_with(server.service_account_token(NAMESPACE, FULLNAME)))
+    with pods(server, helm.manifests(), folder, 1):
+        yield
+
+
+def purge(kubeconfig: Path, owner: str) -> None:
+    """Remove the slices of an owner, as the pages say."""
+    done = CliRunner().invoke(cli, ["purge", "--owner", owner, "--yes", "--kubeconfig", str(kubeconfig)])
+    assert done.exit_code == 0, done.output
