@@ -435,7 +435,7 @@ MISSING = {
     "events create,patch": {TOLD},
     "leases create": EVERYTHING - {APPROVABLE},
     "leases get,watch,update": EVERYTHING - {APPROVABLE},
-    "configmaps get,list,watch": {APPROVABLE},
+    "configmaps get,list,watch,update": {APPROVABLE},
     "configmaps create": {KEPT},
     "configmaps get,update": {KEPT},
     "secrets get,list,watch": WRITTEN,
