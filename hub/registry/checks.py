@@ -208,12 +208,12 @@ def _selector(at: KeyPath, selector: Raw, source: Raw, selection: Selection, rep
     lacking = [name for name in selected if name in selection.without_provider] if "provider" not in source else []
     if not selected:
         used = selection.labels_in_use()
-        if used:
-            message, hint = "selects no cluster: none has these labels", f"labels in use: {', '.join(used[:10])}"
-        else:
-            message = "selects no cluster: none has labels"
-            hint = "give clusters labels, such as labels: {region: eu}, or name one with cluster"
-        report.add((*at, "clusterSelector"), message, hint)
+        hint = (
+            f"labels in use: {', '.join(used[:10])}"
+            if used
+            else "no cluster has labels: add some, or use cluster: NAME"
+        )
+        report.add((*at, "clusterSelector"), "selects no cluster: none has these labels", hint)
     elif lacking:
         report.add(at, f"neither the source nor cluster {lacking[0]} has a provider", "add provider: to one of them")
 

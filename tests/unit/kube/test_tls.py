@@ -142,7 +142,7 @@ def test_bad_certificate_pair_is_a_credential_error(certificate: str, key: str, 
 @pytest.mark.parametrize("ca", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
 def test_unparsable_ca_is_an_error(ca: bytes) -> None:
     """A CA that does not parse is an error; the system's store is not used instead."""
-    with pytest.raises(CredentialError, match="authority is not a PEM certificate"):
+    with pytest.raises(CredentialError, match="authority contains no certificate in PEM format"):
         client_context(ca)
 
 
