@@ -97,16 +97,19 @@ def test_an_approval_that_is_there_before_the_hub_counts(world: World) -> None:
     assert world.published() == sorted(ALL[8:])
 
 
-def test_approval_with_a_mistyped_hash_is_reported(world: World) -> None:
-    """An approval with an unknown hash is stored with a warning, and releases nothing."""
+def test_approval_with_a_mistyped_hash_is_refused(world: World) -> None:
+    """An unknown hash of a Service is refused unless forced; of the registry or a cluster it cannot be checked here."""
     with RunningHub(world) as running:
         withheld = withhold(world, running)
         before = world.published()
         other = withheld["hash"][:-1] + ("0" if withheld["hash"][-1] != "0" else "1")
-        said = hub(world, "approve", "edge/payments", other)
+        said = hub(world, "approve", "edge/payments", other, code=1)
         assert f"did you mean {withheld['hash']}?" in said.stderr
-        hub(world, "approve", "registry", "0123456789ab")
-        hub(world, "approve", "cluster/eu", "0123456789ac")
+        assert world.hub_cluster.api.find(APPROVALS) is None
+        assert withheld["hash"] in hub(world, "approve").stdout
+        hub(world, "approve", "edge/payments", other, "--force")
+        for subject, name in (("registry", "0123456789ab"), ("cluster/eu", "0123456789ac")):
+            assert "the hash was not checked" in hub(world, "approve", subject, name).stderr
         time.sleep(0.5)
         assert world.published() == before
     assert len(world.hub_cluster.api.get(APPROVALS)["data"]) == 3
