@@ -101,6 +101,20 @@ def test_withheld_address_has_a_guard_step() -> None:
     ]
 
 
+def test_finding_is_a_step_of_the_addresses_that_it_names() -> None:
+    """A finding is shown for an address that it names, unless a guard step has the same message."""
+    withheld = Withheld("RemovalWithheld", "abc", ("10.0.0.9",), 0.0, "1 of 1 would go", "hub approve …")
+    findings = (
+        Finding("InvalidAddressSkipped", "10.0.0.9: refused", ("10.0.0.9",)),
+        Finding("InvalidAddressSkipped", "10.0.0.8: refused", ("10.0.0.8",)),
+        Finding("RemovalWithheld", "1 of 1 would go", ("10.0.0.9",)),
+    )
+    found = facts(target("10.0.0.9", findings=findings, withheld={EU: withheld}))
+    steps = explain_address("10.0.0.9", found)
+    assert of("service", steps) == [("edge/payments", "InvalidAddressSkipped", "10.0.0.9: refused")]
+    assert of("service", explain_node("was-10.0.0.9", found)) == []
+
+
 def test_failed_address_is_explained_without_own_probes() -> None:
     """Without probes of its own, the hub shows the conditions on the slice and says so."""
     endpoint = build.endpoint("10.0.0.9", conditions=FAILED)

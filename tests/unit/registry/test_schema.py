@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from hub.model import TargetKey
 from hub.registry import models, reference, schema, spec
-from hub.registry.load import load
+from hub.registry.load import load, loads
 from hub.registry.notyet import NOT_YET
 from tests.support.registry import strict
 
@@ -81,6 +83,15 @@ def test_keys_of_later_versions_are_marked() -> None:
     assert len(marked) == len({pattern.rpartition(".")[2] for pattern in NOT_YET})
 
 
+def documented_defaults(model: type[models.Section]) -> dict[str, Any]:
+    """Key -> its default in the schema, for the keys of a section that have one."""
+    return {
+        field.alias or name: field.json_schema_extra["default"]
+        for name, field in model.model_fields.items()
+        if isinstance(field.json_schema_extra, dict) and "default" in field.json_schema_extra
+    }
+
+
 @pytest.mark.parametrize(
     ("model", "policy"),
     [
@@ -92,14 +103,22 @@ def test_keys_of_later_versions_are_marked() -> None:
 )
 def test_documented_defaults_are_the_real_ones(model: type[models.Section], policy: Any) -> None:
     """A default in the schema is the value that applies if the key is missing."""
-    documented = {
-        field.alias or name: field.json_schema_extra["default"]
-        for name, field in model.model_fields.items()
-        if isinstance(field.json_schema_extra, dict) and "default" in field.json_schema_extra
-    }
-
-    read = model.model_validate(documented)
+    read = model.model_validate(documented_defaults(model))
 
     assert {name: getattr(read, name) for name in read.model_fields_set} == {
         name: value for name, value in msgspec.structs.asdict(policy).items() if not name.startswith("exclude_")
     }
+
+
+def test_documented_health_defaults_are_the_real_ones() -> None:
+    """A health check with every documented default written equals one with only its mode."""
+
+    def check(keys: dict[str, Any]) -> spec.HealthPolicy:
+        sources = [{"cluster": "local", "provider": {"name": "p"}, "health": {**keys, "mode": "https"}}]
+        service = {"name": "s", "namespace": "n", "sources": sources}
+        read = strict(loads(json.dumps({"version": 1, "clusters": [], "services": [service]}).encode(), "f"))
+        return read.targets[TargetKey("n", "s")].sources[0].health
+
+    documented = documented_defaults(models.Health)
+    assert documented["interval"] == "5s"
+    assert check(documented) == check({})

@@ -1,6 +1,8 @@
-"""Values of Secrets, read from a simulated hub cluster."""
+"""Secrets of a simulated hub cluster: their values, and how long they are followed."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 from hub_testkit import SimulatedCluster
@@ -10,8 +12,11 @@ from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.resolver import LookupPool
-from hub.observe.local.secrets import Secrets
+from hub.observe.local import secrets as module
+from hub.observe.local.secrets import FORGET, Secrets
 from hub.runtime.clock import SystemClock
+from tests.support.clocks import AheadClock
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -36,3 +41,29 @@ async def test_unusable_key_of_a_secret_is_named_with_its_namespace(key: str, me
                 await secrets.text("cloud", key)
     pool.close()
     assert str(caught.value) == message
+
+
+async def test_unused_secret_is_no_longer_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch of a Secret ends FORGET seconds after its last use; a Secret in use stays followed."""
+    monkeypatch.setattr(module, "SWEEP", 0.01)
+    pool, clock = LookupPool(), AheadClock()
+    async with SimulatedCluster("hub") as sim:
+        sim.namespaces.add({"metadata": {"name": "access"}})
+        for name in ("used", "unused"):
+            sim.secrets.add({"metadata": {"name": name, "namespace": "access"}})
+        access = parse_kubeconfig(sim.kubeconfig().encode(), origin="a test", policy=KubeconfigPolicy(), context=None)
+        async with Client(Credentials(access, clock), pool) as client:
+            secrets = Secrets(client, clock, "access")
+            following = asyncio.create_task(secrets.run())
+            try:
+                await until(lambda: secrets.version("used") and secrets.version("unused"))
+                await until(lambda: sim.streams("secrets") == 2)
+                clock.ahead = FORGET / 2
+                assert secrets.version("used")
+                clock.ahead = FORGET + 1
+                await until(lambda: sim.streams("secrets") == 1)
+                assert secrets.version("used")
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+    pool.close()

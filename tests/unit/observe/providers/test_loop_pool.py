@@ -423,6 +423,15 @@ async def test_hub_stall_is_blamed_on_the_thread_that_used_the_cpu(
     assert (bench.pool.suspension("bad") is not None) == bool(its)
 
 
+@pytest.mark.parametrize(("late", "suspended"), [(1.0, False), (1.01, True)])
+async def test_interpreter_may_be_held_for_a_second(late: float, *, suspended: bool) -> None:
+    """A provider is suspended if it holds the interpreter lock for more than a second (docs/plugins/index.md)."""
+    bench = Bench()
+    await bench.look(late, late)
+    assert bench.pool.stalls["bad"].seconds == pytest.approx(late)
+    assert (bench.pool.suspension("bad") is not None) == suspended
+
+
 async def test_suspensions_double_up_to_an_hour_and_are_forgotten_in_peace() -> None:
     """Suspensions double up to an hour, and are short again after a long time without one."""
     bench = Bench()

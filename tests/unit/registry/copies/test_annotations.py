@@ -265,6 +265,21 @@ def test_withdrawn_copy_is_remembered_while_slices_remain() -> None:
     assert copying.merged(file).withdrawn == frozenset()
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_service_that_is_published_again_is_no_longer_withdrawn(*, listed: bool) -> None:
+    """A Service is no longer withdrawn once it asks for a copy again, or the registry has an entry for it."""
+    copying, file = Copying(lambda: [key("a")]), registry()
+    copying.note(key("a"), asking("a"))
+    copying.merged(file)
+    copying.note(key("a"), None)
+    assert copying.merged(file).withdrawn == {key("a")}
+    if listed:
+        file = registry(entry("a", "web"))
+    else:
+        copying.note(key("a"), asking("a"))
+    assert copying.merged(file).withdrawn == frozenset()
+
+
 def test_leave_taken_back_is_the_files_doing() -> None:
     """A copy that the registry no longer allows does not count as withdrawn."""
     copying = Copying(lambda: [key("a")])
