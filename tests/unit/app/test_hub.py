@@ -1,7 +1,8 @@
-"""An assembled hub finds the files that a registry names only in the allowed folders."""
+"""An assembled hub: the files that its registry names, and the work that it does with its shards."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from hub.observe.health.tls import Trust
 from hub.observe.providers.host import Prepared
 from hub.plugin import TerminalProviderError
 from hub.registry.spec import ProviderRef
+from tests.support.waiting import until
 
 FILES = ("clusters.yaml", "inventory.json", "token", "ca.pem")
 
@@ -95,3 +97,36 @@ async def test_no_link_leads_out_of_the_registrys_folder(hub: Hub, mount: Mount,
             await given.cluster.read_file(path, limit=100)
         with pytest.raises(TerminalProviderError, match="lies outside"):
             given.cluster.hub.secret({"file": path})
+
+
+async def test_hub_follows_the_clusters_of_its_shards(tmp_path: Path) -> None:
+    """A hub with shards follows remote clusters as soon as it holds their shards."""
+    (tmp_path / "clusters.yaml").write_text(
+        "version: 1\nclusters: [{name: eu, kubeconfig: {path: eu.conf}, allowedCIDRs: [10.0.0.0/8]}]\n"
+    )
+    async with SimulatedCluster("hub") as here, SimulatedCluster("eu") as eu:
+        eu.write_kubeconfig(tmp_path / "eu.conf")
+        options = Options(str(tmp_path / "clusters.yaml"), str(here.write_kubeconfig(tmp_path / "hub")), shards=2)
+        async with assemble(options) as made:
+            assert (made.leading.held, list(made.fleet.clusters)) == (frozenset(), [])
+            election = asyncio.create_task(made.leading.shards.run())
+            await until(lambda: len(made.leading.held) == 2)
+            assert list(made.fleet.clusters) == ["eu"]
+            election.cancel()
+            await asyncio.gather(election, return_exceptions=True)
+            await made.fleet.close()
+            await made.host.close()
+
+
+async def test_hub_without_election_holds_shard_0(tmp_path: Path) -> None:
+    """A hub that takes part in no election does the work that only one replica may do."""
+    (tmp_path / "clusters.yaml").write_text("version: 1\n")
+    async with SimulatedCluster("hub") as here:
+        options = Options(
+            str(tmp_path / "clusters.yaml"), str(here.write_kubeconfig(tmp_path / "hub")), leader_elect=False
+        )
+        async with assemble(options) as made:
+            assert not made.leading.holds_shard_0
+            made.leading.begin()
+            assert made.leading.holds_shard_0
+            await made.host.close()

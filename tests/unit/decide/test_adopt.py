@@ -145,6 +145,31 @@ def test_endpoint_of_another_family_covers_nothing() -> None:
     assert covered(old, ours=build.endpoint("node.example.com")).findings[0].reason == "AdoptionWaiting"
 
 
+@pytest.mark.parametrize(
+    ("uncertain", "goes"),
+    [
+        ({}, True),
+        ({"unknown": "unreachable"}, False),
+        ({"complete": False}, False),
+        ({"unknown_nodes": ["n9"]}, False),
+        ({"ipv4": ()}, False),
+    ],
+)
+def test_an_address_that_no_source_has_is_covered_if_all_sources_are_certain(
+    uncertain: Mapping[str, Any], goes: bool
+) -> None:
+    """An address of theirs that no source has is left out only if all views are complete and have endpoints."""
+    one, left = build.endpoint("10.0.0.1"), build.endpoint("10.0.0.9")
+    published = build.slice(endpoints=(one,))
+    group = wanted(one, published=(published,))
+    sources = (build.view("eu", [one]), build.view(**{"cluster": "us", "ipv4": [one], **uncertain}))
+
+    found = adopt(OLD, (theirs("t", one, left),), (published,), (group,), NEW, 100.0, sources=sources)
+
+    assert (found.memory.covered_since is not None) == goes
+    assert [finding.objects for finding in found.findings] == ([] if goes else [("10.0.0.9",)])
+
+
 def test_ours_have_the_conditions_of_theirs_meanwhile() -> None:
     """During adoption ours have the conditions of theirs; unset conditions mean ready."""
     failing = build.endpoint("10.0.0.1", conditions=FAILED)

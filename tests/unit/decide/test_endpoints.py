@@ -79,6 +79,11 @@ def test_the_first_of_duplicates_counts() -> None:
         assert (found.duplicates, found.endpoints) == (True, {"10.0.0.1": one})
 
 
+def test_different_addresses_are_no_duplicates() -> None:
+    """A group has duplicates only if an address appears twice."""
+    assert [published(1, 2).duplicates, published(1, 2, 1).duplicates] == [False, True]
+
+
 def test_difference() -> None:
     """The difference has removed endpoints as published, changed ones as pairs, and added addresses sorted."""
     was = build.endpoints(3)

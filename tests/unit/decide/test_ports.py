@@ -143,6 +143,7 @@ def test_entries_that_do_not_fit(entries: list[PortSpec], service: Sequence[Serv
     ("entries", "service", "message"),
     [
         ([PortSpec(30443)], TWO, "port 30443 needs a name: the Service has 'https' (TCP), 'http' (TCP)"),
+        ([PortSpec(30443), PortSpec(30080)], ONE, "port 30443 needs a name: the Service has 'https' (TCP)"),
         ([PortSpec(1, "grpc")], ONE, "the Service has no TCP port named 'grpc', but 'https' (TCP)"),
         ([PortSpec(1, "grpc")], (), "the Service has no TCP port named 'grpc', but none"),
         ([PortSpec(1, "https"), PortSpec(2, "https")], ONE, "two ports are named 'https'"),

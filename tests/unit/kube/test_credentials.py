@@ -171,7 +171,7 @@ async def test_broken_token_file_matters_when_its_token_has_expired(
     clock.wall_time += 3600
     await credentials.headers()
     assert caplog.messages[-1].endswith("No such file or directory; the credential in use stays until it expires")
-    clock.advance(301)
+    clock.advance(300)
     with pytest.raises(CredentialError, match="cannot be read: No such file"):
         await credentials.headers()
 

@@ -172,11 +172,9 @@ def asked(sim: SimulatedCluster) -> tuple[int, int]:
 # --- list and watch ------------------------------------------------------------------------------
 
 
-async def test_large_page_is_decoded_in_a_thread(
-    sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A large page is decoded in a thread, an ordinary one in the event loop."""
-    sim.put(make_node("n1", "10.0.0.1"))
+async def test_large_page_is_decoded_in_a_thread(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """A page of more than 4 MiB is decoded in a thread, any other in the event loop."""
+    page = {"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": [make_node("n1", "10.0.0.1")]}
     threads: list[int] = []
 
     def read(body: bytes) -> Any:
@@ -184,11 +182,11 @@ async def test_large_page_is_decoded_in_a_thread(
         return NODES.list_page(body)
 
     spied = NODES._replace(list_page=read)
-    async with following(sim, pool, resource=spied):
-        pass
-    monkeypatch.setattr(reflector_module, "LARGE_PAGE", 10)
-    async with following(sim, pool, resource=spied) as follower:
-        assert "n1" in follower.kept.objects
+    for size in (4 << 20, (4 << 20) + 1):
+        body = json.dumps(page).encode().ljust(size)
+        sim.garbage(verb="list", body=body, content_type="application/json")
+        async with following(sim, pool, resource=spied) as follower:
+            assert "n1" in follower.kept.objects
     assert [thread == threading.get_ident() for thread in threads] == [True, False]
 
 

@@ -31,6 +31,7 @@ def jwt(**claims: Any) -> Secret:
         (jwt(iat="x", exp="soon"), None),
         (jwt(exp=1e15), None),
         (jwt(exp=-1), None),
+        (jwt(exp=0), None),
         (jwt(iat=1), None),
         (Secret("opaque"), None),
         (Secret("a.!.c"), None),

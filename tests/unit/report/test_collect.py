@@ -33,11 +33,14 @@ from hub.report.collect_slices import Published, Sums
 from hub.report.metrics_catalog import (
     CLUSTER_NODES,
     CLUSTER_SUCCESS,
+    CONDITIONS,
+    ENDPOINTS,
     FINDINGS,
     SOURCE_FAILING,
     SOURCE_SUCCESS,
     UNKNOWN_SOURCES,
 )
+from tests.support import build
 
 NOW, WALL = 500.0, 1.8e9
 WORDS = {PUBLISHED: "ready", Conditions(): "ready", DRAINING: "draining", FAILED: "failed"}
@@ -83,6 +86,22 @@ def test_sums_are_those_of_the_slices_there_are(rounds: list[list[Slice]]) -> No
             for name, counted in anew.items()
         }
         assert {**published.targets, **published.clusters} == expected
+
+
+def test_a_target_without_slices_has_endpoint_counts_of_zero() -> None:
+    """Every family of the Service has its series; if the Service does not exist, IPv4 has."""
+    made = collector({}, {EU: (ALL,)})
+    services: dict[TargetKey, Any] = {}
+    made._hub.local = SimpleNamespace(slices={}, services=services)
+
+    def counts() -> dict[tuple[str, ...], Any]:
+        return rows(made, "_endpoints", ENDPOINTS)
+
+    assert set(counts().items()) == {(("edge/payments", "IPv4", state), 0) for state in CONDITIONS}
+    services[TargetKey("edge", "payments")] = build.service(families=("IPv6", "IPv4"))
+    assert set(counts().items()) == {
+        (("edge/payments", family, state), 0) for family in ("IPv6", "IPv4") for state in CONDITIONS
+    }
 
 
 # --- clusters and sources ------------------------------------------------------------------------------

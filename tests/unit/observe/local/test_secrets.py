@@ -15,7 +15,7 @@ from hub.kube.resolver import LookupPool
 from hub.observe.local import secrets as module
 from hub.observe.local.secrets import FORGET, Secrets
 from hub.runtime.clock import SystemClock
-from tests.support.clocks import AheadClock
+from tests.support.clocks import AheadClock, HastyClock
 from tests.support.waiting import until
 
 
@@ -67,3 +67,29 @@ async def test_unused_secret_is_no_longer_followed(monkeypatch: pytest.MonkeyPat
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
     pool.close()
+
+
+async def test_refused_watch_is_reported_once_until_it_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    """A watch that is refused again and again is logged once, and again if it was allowed in between."""
+    caplog.set_level("INFO", "hub.observe.local.secrets")
+    pool, clock = LookupPool(), HastyClock()
+    async with SimulatedCluster("hub") as sim:
+        sim.namespaces.add({"metadata": {"name": "access"}})
+        sim.secrets.add({"metadata": {"name": "cloud", "namespace": "access"}, "data": {}})
+        access = parse_kubeconfig(sim.kubeconfig().encode(), origin="a test", policy=KubeconfigPolicy(), context=None)
+        async with Client(Credentials(access, clock), pool) as client:
+            secrets = Secrets(client, clock, "access")
+            await secrets.read("cloud")
+            following = asyncio.create_task(secrets.run())
+            for refused in ("list", "watch"):
+                sim.forbid(refused, "secrets")
+                sim.cut_stream("secrets")
+                before = sim.requests[refused, "secrets"]
+                await until(lambda: sim.requests[refused, "secrets"] > before + 2)  # noqa: B023 - awaited here
+                sim.permit()
+                await until(lambda: sim.streams("secrets") and secrets.version("cloud"))
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+    pool.close()
+    message = "Secret cloud is read every half minute: the hub's account may not watch it"
+    assert sum(text.startswith(message) for text in caplog.messages) == 2
