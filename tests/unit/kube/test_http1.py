@@ -814,6 +814,21 @@ def test_a_kept_connection_holds_no_answer() -> None:
         tracemalloc.stop()
 
 
+def test_error_of_an_answer_that_no_caller_reads_is_dropped() -> None:
+    """A connection that is closed keeps no error: its traceback can hold the connection and its TLS state."""
+
+    class Lost(ConnectionResetError):
+        """An error that can be referred to weakly."""
+
+    error = Lost("gone")
+    held = weakref.ref(error)
+    other = peer().send(OK + b"Content-Length: 5\r\n\r\n").end(error)
+    del error
+    assert held() is not None
+    other.connection.forget()
+    assert held() is None
+
+
 def test_lost_connection_drops_its_transport() -> None:
     """A lost connection drops its transport, so that a traceback that holds the connection does not hold TLS state."""
     other = peer(lines=True).end(ConnectionResetError("gone"))

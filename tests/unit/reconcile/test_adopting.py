@@ -8,7 +8,7 @@ import pytest
 
 from hub.decide.adopt import SETTLE
 from hub.kube.client import Client
-from hub.model import LABEL_SERVICE_NAME, Finding, ObjectKey, Slice, SourceView, TargetKey
+from hub.model import LABEL_MANAGED_BY, LABEL_SERVICE_NAME, Finding, ObjectKey, Slice, SourceView, TargetKey
 from hub.reconcile.adopting import Adopting
 from hub.registry.spec import ENDPOINT_COPIER, LABEL_COPIER_SOURCE, HealthPolicy, PortSpec, Registry, TargetSpec
 from hub.runtime.clock import SystemClock
@@ -51,6 +51,24 @@ def test_obstacle_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         made.log_obstacles(KEY, findings)
 
     assert [record.getMessage() for record in caplog.records] == ["edge/payments: AdoptionWaiting: one of two"] * 2
+
+
+def test_only_their_deleted_slices_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Deletes of their slices are logged in one line with the names; without such a delete nothing is logged."""
+    caplog.set_level("INFO")
+    spec = build.target(adopt="old-controller")
+    labels = {LABEL_SERVICE_NAME: KEY.name, LABEL_MANAGED_BY: "old-controller"}
+    theirs = [Slice("edge", name, "IPv4", labels=labels, uid=f"uid of {name}") for name in ("b", "a")]
+    ours = build.slice("ours")
+    made = adopting(spec)
+
+    assert made.log_deleted(spec, [("delete", ours), ("update", theirs[0])]) == ()
+    assert caplog.messages == []
+    assert made.log_deleted(spec, [("delete", ours), *(("delete", slice_) for slice_ in theirs)]) == (
+        "uid of b",
+        "uid of a",
+    )
+    assert caplog.messages == ["edge/payments: slices of old-controller are covered by ours and deleted: a, b"]
 
 
 # --- taking over from endpoint-copier, through all stages ---------------------------------------------------

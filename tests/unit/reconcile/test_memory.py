@@ -42,6 +42,7 @@ def test_a_missing_namespace_is_waited_for() -> None:
     held = memory.allow(PLAN, "u", 0.1)
     assert held.plan.writes == 0
     assert NAMESPACE_FIRST <= (held.wake_at or 0.0) <= NAMESPACE_FIRST * 1.2
+    assert memory.allow(PLAN, "u", held.wake_at or 0.0).plan is PLAN, "a pass at the time it asked for waits again"
     assert memory.note(Outcome(missing_namespace=True), "u", 3.0) == []
     assert (memory.allow(PLAN, "u", 3.0).wake_at or 0.0) - 3.0 >= 2 * NAMESPACE_FIRST
 

@@ -40,6 +40,7 @@ def test_added_and_removed_are_found() -> None:
     found = diff(read(), read("name: t", "name: u"))
 
     assert found.targets == Changes(frozenset({TargetKey("n", "u")}), frozenset({T}), frozenset(), frozenset())
+    assert found
 
 
 def test_cluster_change_touches_its_targets_only_where_it_shows() -> None:
@@ -72,6 +73,7 @@ def test_settings_concern_everything() -> None:
 
     assert found.settings
     assert not found.targets
+    assert found
 
 
 # --- what did not change -------------------------------------------------------------------------------

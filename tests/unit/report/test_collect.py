@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +30,7 @@ from hub.model import (
 from hub.observe.remote.fleet import SourceKey
 from hub.observe.remote.status import ClusterStatus, State
 from hub.registry.spec import NodePolicy, ProviderRef, Registry, SourceSpec, TargetSpec
+from hub.report import collect
 from hub.report.collect import Collector, Row
 from hub.report.collect_slices import Published, Sums
 from hub.report.metrics_catalog import (
@@ -219,3 +222,20 @@ def test_sources_with_the_same_labels_report_the_worst() -> None:
     made = collector(sources, {})
     assert rows(made, "_sources", SOURCE_FAILING) == {("eu", "acme", "dc-1"): True}
     assert rows(made, "_sources", SOURCE_SUCCESS) == {("eu", "acme", "dc-1"): WALL - 30}
+
+
+# --- large fleets --------------------------------------------------------------------------------------
+
+
+async def test_count_of_many_slices_lets_other_tasks_run_and_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between slices, the count takes one round of the event loop, so a scrape of a large fleet is not delayed."""
+    monkeypatch.setattr(collect, "COUNT_SECONDS", -1.0)  # each slice counts as too long
+    found = {ObjectKey("edge", name): Slice("edge", name, "IPv4") for name in ("s0", "s1", "s2")}
+    host, local = SimpleNamespace(measure=lambda: asyncio.sleep(0)), SimpleNamespace(slices=found)
+    made = Collector(cast("Any", SimpleNamespace(host=host, local=local)))
+    preparing, rounds = asyncio.create_task(made.prepare()), 0
+    while not preparing.done() and rounds < 100:
+        await asyncio.sleep(0)
+        rounds += 1
+    assert preparing.done()
+    assert rounds > len(found)

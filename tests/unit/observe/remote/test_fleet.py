@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import pytest
-from hub_testkit import SimulatedCluster, make_node
+from hub_testkit import SimulatedCluster, make_node, make_service
 from msgspec.structs import replace
 
 from hub.decide.addresses import Accepted, Rejected
+from hub.decide.ports import NOT_READ, PortReading
 from hub.errors import ClusterUnreachable, KubeconfigError
+from hub.kube.client import Client
 from hub.kube.cluster_access import ClusterAccess
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.reflector import STEADY_AFTER
 from hub.kube.resolver import LookupPool
 from hub.model import LOCAL, Node, TargetKey
@@ -28,7 +32,16 @@ from hub.observe.remote.cluster import RemoteCluster
 from hub.observe.remote.fleet import Fleet, ServiceKey, SourceKey
 from hub.observe.remote.source import Source
 from hub.observe.remote.status import State
-from hub.registry.spec import ClusterSpec, KubeconfigPath, NodePolicy, ProviderRef, Registry, TargetSpec
+from hub.registry.spec import (
+    ClusterSpec,
+    KubeconfigPath,
+    NodePolicy,
+    NodePortRef,
+    PortSpec,
+    ProviderRef,
+    Registry,
+    TargetSpec,
+)
 from hub.runtime.clock import SystemClock, rfc3339
 from tests.support import build
 from tests.support.clocks import AheadClock
@@ -391,6 +404,27 @@ async def test_the_hub_clusters_own_networks_are_not_denied_to_copies_within_it(
         addresses = fleet.sources[SourceKey(LOCAL, PROVIDER)]._addresses
         assert isinstance(addresses.check("10.96.0.1"), Accepted)
         assert addresses.check("10.97.0.1") == Rejected("in a denied CIDR")
+
+
+async def test_only_the_hub_clusters_services_are_read_with_its_client(changed: list[str]) -> None:
+    """A Service of the hub cluster is read with the hub's own client; another cluster without access is not read."""
+    clock, pool, ref = SystemClock(), LookupPool(), NodePortRef(TargetKey("edge", "web"), "https")
+    host = ProviderHost(Catalog(), clock=clock, folder="/")
+    target = build.target(LOCAL, "eu", ports=(PortSpec(443, node_port=ref),))
+    clusters = {name: replace(cluster(name), kubeconfig=None) for name in (LOCAL, "eu")}
+    service = make_service("edge", "web")
+    service["spec"] = {"type": "NodePort", "ports": [{"name": "https", "port": 443, "nodePort": 30443}]}
+    async with SimulatedCluster("hub") as sim:
+        sim.put(service)
+        access = parse_kubeconfig(sim.kubeconfig().encode(), origin="a test", policy=KubeconfigPolicy())
+        async with Client(Credentials(access, clock), pool) as client:
+            fleet = Fleet(NoAccess(clock, pool), host, clock, changed.append, client)
+            fleet.update(Registry("default", clusters, {target.key: target}))
+            await until(lambda: fleet.node_port(LOCAL, ref) == PortReading(30443))
+            assert fleet.node_port("eu", ref) == NOT_READ
+            await fleet.close()
+    await host.close()
+    pool.close()
 
 
 async def test_a_new_node_wakes_its_targets_once_with_its_address(fleet: Fleet, changed: list[str]) -> None:
