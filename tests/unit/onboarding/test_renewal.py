@@ -14,6 +14,7 @@ from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.secret import Secret
 from hub.observe.local.secrets import Secrets
 from hub.onboarding.credential import kubeconfig, secret
+from hub.onboarding.manifests import Manifest
 from hub.onboarding.renewal import Remote, Renewal
 from hub.registry.spec import ClusterSpec, KubeconfigSecret
 from tests.support.clocks import ManualClock
@@ -65,9 +66,14 @@ class Eu:
         self.client = cast("Client", Api({"status": {"token": token(end)}}))
 
 
-async def renew(end: float) -> tuple[Api, Renewal]:
-    """Renew the token once, with a new token that ends at ``end``; returns the hub cluster and the result."""
-    api = Api(secret("eu", "ops", CONTENT))
+async def renew(end: float, stored: Manifest | None = None) -> tuple[Api, Renewal]:
+    """Renew the token once; returns the hub cluster and the result.
+
+    Args:
+        end: the end of the new token.
+        stored: the Secret; None = one with the token in use.
+    """
+    api = Api(stored or secret("eu", "ops", CONTENT))
     client, remotes = cast("Client", api), {"eu": cast("Remote", Eu(end))}
     renewal = Renewal(Secrets(client, CLOCK, "ops"), client, lambda: remotes, CLOCK, lambda: True)
     await renewal.renew_due()
@@ -89,3 +95,18 @@ async def test_token_that_does_not_end_later_is_not_written(end: float) -> None:
     api, renewal = await renew(end)
     assert (api.written, renewal.counts) == ([], {("eu", "failed"): 1})
     assert "a token that does not end later than the present one" in renewal.problems["eu"]
+
+
+async def test_token_that_another_process_has_renewed_is_not_renewed_again() -> None:
+    """If the Secret no longer contains the token in use, nothing is written, which is neither success nor failure."""
+    newer = secret("eu", "ops", CONTENT.replace(token(END), token(END + 1)))
+    api, renewal = await renew(END + 2, newer)
+    assert (api.written, renewal.counts, renewal.problems) == ([], {}, {})
+
+
+async def test_secret_without_the_hubs_label_is_not_written() -> None:
+    """A Secret without the hub's label managed-by is not renewed, because someone else maintains it."""
+    unlabelled = secret("eu", "ops", CONTENT)
+    unlabelled["metadata"]["labels"] = {}
+    api, renewal = await renew(END + 1, unlabelled)
+    assert (api.written, renewal.counts, renewal.problems) == ([], {}, {})
