@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hub.decide.checks import Check
-from hub.decide.inputs import unreachable_seconds, view_of_unknown
+from hub.decide.inputs import SourceMemory, inputs_of, unreachable_seconds, view_of_unknown
+from hub.decide.snapshot import HubIdentity, SourceReading, TargetSnapshot
+from hub.decide.view import ViewResult
 from hub.model import FAILED, PUBLISHED, Slice, SourceView
-from hub.registry.spec import HealthPolicy, UnreachablePolicy
+from hub.registry.spec import ClusterSpec, HealthPolicy, Registry, UnreachablePolicy
 from tests.support import build
 
 SOURCE = build.source("eu", unreachable=UnreachablePolicy(600.0, "remove"))
@@ -49,3 +53,24 @@ def test_recovery_applies_after_a_restart_with_an_unknown_source() -> None:
         pipeline.health = {check: {good: True, bad: verdict}}
         pipeline.run(view_of_unknown(UNKNOWN, pipeline.slices, adopted, left=False))
         assert pipeline.endpoint(bad).conditions == conditions
+
+
+@pytest.mark.parametrize(
+    ("clusters", "broken", "unknown"),
+    [
+        ({"eu": ClusterSpec("eu", None)}, {}, {}),
+        ({"eu": ClusterSpec("eu", None, state="frozen")}, {}, {"eu": "frozen"}),
+        ({}, {"eu": "no such provider"}, {"eu": "no such provider"}),
+        ({}, {}, {"eu": "frozen"}),
+    ],
+    ids=["active", "frozen", "broken", "absent"],
+)
+def test_frozen_or_broken_cluster_is_unknown(
+    clusters: dict[str, ClusterSpec], broken: dict[str, str], unknown: dict[str, str]
+) -> None:
+    """The answer of a cluster counts only if its entry is valid and not frozen."""
+    target = build.target(sources=(SOURCE,))
+    registry = Registry("default", clusters, {target.key: target}, broken_clusters=broken)
+    readings = (SourceReading(SOURCE, ViewResult(KNOWN, {})),)
+    snapshot = TargetSnapshot(HubIdentity("hub/one"), target.key, 0.0, 0.0, registry, sources=readings)
+    assert inputs_of(snapshot, target, (), SourceMemory(), "").unknown == unknown

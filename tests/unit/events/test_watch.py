@@ -192,6 +192,8 @@ def test_rejected_registry_and_withheld_removal_have_events() -> None:
     assert rejected == ("RegistryRejected", "clusters.yaml:1:1: version: must be 1 (and 2 more)")
     assert removal[0] == "RegistryRemovalWithheld"
     assert removal[1].endswith("withheld until: hub approve registry abc")
+    desk.hub.rejected = RegistryError(problems[:1])
+    assert desk.looks()[0] == ("RegistryRejected", "clusters.yaml:1:1: version: must be 1")
 
 
 @pytest.mark.parametrize("name", ["approved", "other"])

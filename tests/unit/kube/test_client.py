@@ -1373,3 +1373,8 @@ def test_a_connection_that_ended_badly_is_gone_with_its_error(
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(main())
+
+
+def test_a_frozen_server_is_noticed_within_90_seconds() -> None:
+    """docs/reliability.md states 90 s; a watch is silent for up to 61 s between bookmarks."""
+    assert 61.0 < client_module.SILENCE_TIMEOUT <= 90.0 - client_module.CONNECT_TIMEOUT

@@ -10,10 +10,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from aiohttp import ClientSession
 from hub_testkit.contexts import LocalHub
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hub.cli.options import BindAddress
 from hub.errors import CredentialError
 from hub.model import TargetKey
 from hub.observe.providers.calls import ProviderCrashed, ProviderStalled
@@ -24,10 +26,11 @@ from hub.plugin.spec import TerminalProviderError, TransientProviderError
 from hub.reconcile.latency import Latency
 from hub.report import metrics_reference
 from hub.report.collect import Collected, Durations, Row
-from hub.report.metrics import Metrics
+from hub.report.metrics import Metrics, serving_metrics
 from hub.report.metrics_catalog import METRICS, PREFIX, PUBLISH_SECONDS, REGISTRY_RELOADS, measured
 from hub.runtime.clock import SystemClock
 from hub.runtime.tally import Tally
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 KEY, OTHER = TargetKey("edge", "payments"), TargetKey("edge", "orders")
@@ -264,3 +267,16 @@ async def test_scrapes_that_come_together_share_an_answer() -> None:
     assert len(set(answers)) == 1
     await metrics.text()
     assert metrics.times == 2
+
+
+@pytest.mark.parametrize(("path", "status", "body"), [("/metrics", 200, "# HELP "), ("/", 404, "only /metrics\n")])
+async def test_metrics_have_one_path(path: str, status: int, body: str) -> None:
+    """The metrics are served at ``/metrics`` only."""
+    port = free_port()
+    async with (
+        serving_metrics(BindAddress("127.0.0.1", port), Metered(COLLECTED)),
+        ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}{path}") as answer,
+    ):
+        assert answer.status == status
+        assert (await answer.text()).startswith(body)

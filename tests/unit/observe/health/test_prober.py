@@ -312,6 +312,27 @@ async def test_waiting_probe_gets_a_freed_socket(monkeypatch: pytest.MonkeyPatch
         await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_waiting_probe_keeps_its_place_when_another_socket_is_freed() -> None:
+    """An unhealthy address that waits for a socket keeps its place when the probe of a healthy address ends."""
+    answered: set[str] = set()
+    prober = Prober(SystemClock(), lambda probe, _, __: answered.add(probe.address))
+    lane = Lane("eu")
+    async with dead_end() as dead, serving(silent) as port:
+        check = Check("tcp", dead, interval=60.0, timeout=0.5)
+        for number in range(CLUSTER[Kind.DEAD] + 1):
+            prober.add(Probe(f"127.1.0.{number}", check, lane, lambda sock, _: TcpFlight(sock), verdict=False), 0.0)
+        live = Check("tcp", port, interval=60.0)
+        prober.add(Probe(HOST, live, lane, lambda sock, _: TcpFlight(sock), verdict=True), 0.0)
+        task = asyncio.create_task(prober.run())
+        async with asyncio.timeout(5):
+            while HOST not in answered:  # noqa: ASYNC110 - a state of the subject
+                await asyncio.sleep(0.005)
+            while len(answered) < CLUSTER[Kind.DEAD] + 2:  # noqa: ASYNC110 - likewise
+                await asyncio.sleep(0.005)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_stall_of_the_hub_extends_the_probe() -> None:
     """A probe whose answer could not be read because the hub stalled gets that time again."""
     clock, answered = AheadClock(), asyncio.Event()

@@ -118,6 +118,21 @@ async def test_changed_kubeconfig_replaces_the_cluster(fleet: Fleet) -> None:
     assert fleet.clusters["us"] is us
 
 
+async def test_changed_kubeconfig_restarts_only_the_clusters_own_services(fleet: Fleet) -> None:
+    """A changed kubeconfig replaces what follows the cluster's Services; those of other clusters stay."""
+    ref = NodePortRef(TargetKey("edge", "web"), "https")
+    target = build.target("eu", "us", ports=(PortSpec(443, node_port=ref),))
+    before = Registry("default", {name: cluster(name) for name in ("eu", "us")}, {target.key: target})
+    fleet.update(before)
+    services = dict(fleet.services)
+    assert [key.cluster for key in services] == ["eu", "us"]
+    fleet.update(replace(before, clusters={**before.clusters, "eu": cluster("eu", "/other")}))
+    assert {key.cluster: fleet.services[key] is service for key, service in services.items()} == {
+        "eu": False,
+        "us": True,
+    }
+
+
 async def test_a_kubeconfig_that_is_added_reaches_the_sources(fleet: Fleet) -> None:
     """After a kubeconfig was added, the sources of the cluster work without a restart of the hub."""
     fleet.update(registry(replace(cluster("eu"), kubeconfig=None), cluster("us")))
