@@ -333,7 +333,7 @@ def test_slices_of_another_hub_are_taken_over_with_the_flag(world: World) -> Non
     with RunningHub(world, dry_run=True, leader_elect=False) as running:
         eventually(lambda: "OwnerConflict" in running.findings("a") and "OwnerConflict" in running.findings("b"))
         message = running.findings("a")["OwnerConflict"].message
-        assert "the hub with the lease kube-system/endpointslice-hub-default" in message
+        assert "the hub with Lease kube-system/endpointslice-hub-default" in message
         assert message.endswith("hub run --take-over edge/a")
     with HubProcess(world, "--take-over", "edge/a"):
         name = theirs[0]["metadata"]["name"]
