@@ -161,20 +161,23 @@ def shared_option(flag: str, *more: str, **settings: Any) -> Callable[[F], F]:
 
 def is_from_environment(name: str) -> bool:
     """Whether the value of an option of the present command comes from its environment variable."""
-    context = click.get_current_context(silent=True)
-    return context is not None and context.get_parameter_source(name) is click.core.ParameterSource.ENVIRONMENT
+    return _source(name) is click.core.ParameterSource.ENVIRONMENT
 
 
 def is_given(name: str) -> bool:
     """Whether an option of the present command was given on the command line."""
-    context = click.get_current_context(silent=True)
-    return context is not None and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    return _source(name) is click.core.ParameterSource.COMMANDLINE
 
 
 def is_default(name: str) -> bool:
     """Whether an option of the present command was not given, so that its default applies."""
+    return _source(name) is click.core.ParameterSource.DEFAULT
+
+
+def _source(name: str) -> click.core.ParameterSource | None:
+    """Where the value of an option comes from; None outside of a command."""
     context = click.get_current_context(silent=True)
-    return context is not None and context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT
+    return context.get_parameter_source(name) if context is not None else None
 
 
 def _count_verbose(ctx: click.Context, _: click.Parameter, value: int) -> int:

@@ -15,7 +15,7 @@ import yaml
 
 from tests.support.apiserver.server import ApiServer
 from tests.support.forward_proxy import ForwardProxy
-from tests.support.hub import ROOT, HubProcess, RunningHub, World, add_node
+from tests.support.hub import ROOT, HubProcess, RunningHub, World, add_node, eu_and_us
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
@@ -36,11 +36,7 @@ PAGES = (
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
     """Clusters eu and us with one node each, both published for ``payments``; eu has a name that only proxies know."""
-    made = World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False))).prepare()
-    add_node(made.remotes["eu"], "n1", "10.1.0.1")
-    add_node(made.remotes["us"], "m1", "10.2.0.1")
-    made.add_service()
-    made.write(services=[made.service("payments", "eu", "us")])
+    made = eu_and_us(tmp_path, hub_cluster, remote_clusters)
     change(
         made.folder / "eu", server=f"https://eu.test:{port_of(made.remotes['eu'])}", **{"tls-server-name": "127.0.0.1"}
     )

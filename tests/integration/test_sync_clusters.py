@@ -18,7 +18,7 @@ from hub.observe.remote import cluster as remote_cluster
 from tests.support.api import Object
 from tests.support.apiserver.pki import Authority
 from tests.support.apiserver.server import ApiServer
-from tests.support.hub import NODE_RULES, SECRET_RULES, HubProcess, RunningHub, World, add_node, frozen
+from tests.support.hub import NODE_RULES, SECRET_RULES, HubProcess, RunningHub, World, add_node, eu_and_us, frozen
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
@@ -29,12 +29,7 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/endpointslice-hu
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
     """Clusters eu and us with one node each, both published for ``payments``."""
-    made = World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False))).prepare()
-    add_node(made.remotes["eu"], "n1", "10.1.0.1")
-    add_node(made.remotes["us"], "m1", "10.2.0.1")
-    made.add_service()
-    made.write(services=[made.service("payments", "eu", "us")])
-    return made
+    return eu_and_us(tmp_path, hub_cluster, remote_clusters)
 
 
 @pytest.fixture

@@ -206,6 +206,16 @@ class World:
         eventually(check, timeout)
 
 
+def eu_and_us(folder: Path, hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer]) -> World:
+    """The clusters eu and us with one node each, both published for the Service ``payments``."""
+    made = World(folder, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False))).prepare()
+    add_node(made.remotes["eu"], "n1", "10.1.0.1")
+    add_node(made.remotes["us"], "m1", "10.2.0.1")
+    made.add_service()
+    made.write(services=[made.service("payments", "eu", "us")])
+    return made
+
+
 class RunningHub:
     """A hub in a thread of this process; a context manager that stops it at the end."""
 

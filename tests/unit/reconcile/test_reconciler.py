@@ -40,25 +40,10 @@ from hub.reconcile.writer import NoElection, Writer
 from hub.registry.load import loads
 from hub.registry.spec import ClusterSpec, HealthPolicy, Registry, TargetSpec
 from tests.support import build
+from tests.support.clocks import ManualClock
 
 KEY = TargetKey("edge", "payments")
 LEASE = "hub/one"
-
-
-class Clock:
-    """A clock that the test advances."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wall(self) -> float:
-        return 1.8e9 + self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 class Unit:
@@ -79,7 +64,7 @@ class Hub:
     """A reconciler over a state that the test sets; its writes change only the store."""
 
     def __init__(self, take_over: frozenset[TargetKey] = frozenset()) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.approved: set[str] = set()
         self.uids: dict[str, str] = {}
         self.slices = SliceStore(lambda _: None)
@@ -263,7 +248,7 @@ async def test_a_mass_removal_waits_for_an_approval_and_not_for_the_grace(hub: H
     hub.observe(ours(), *others(2))
     for _ in range(2):
         assert await hub.reconciler.reconcile(KEY) is None
-        hub.clock.time += 1000.0
+        hub.clock.advance(1000.0)
     last, held = hub.reconciler.last(KEY), hub.reconciler.withheld()
     assert last is not None
     assert held is not None
@@ -297,7 +282,7 @@ async def test_withheld_clusters_keep_their_slices(hub: Hub) -> None:
     ]
     hub.observe(*gone)
     await hub.reconciler.reconcile(KEY)
-    hub.clock.time += 1000.0
+    hub.clock.advance(1000.0)
     assert await hub.reconciler.reconcile(KEY) is None
     assert len(hub.sent) == 1
     assert set(hub.published()) > {"us-0", "ap-0"}
@@ -331,7 +316,7 @@ async def test_orphaned_slices_are_deleted_after_the_grace(hub: Hub) -> None:
     hub.registry = hub.registry_of(clusters=hub.registry.clusters)
     hub.observe(ours())
     assert await hub.reconciler.reconcile(KEY) == 60.0
-    hub.clock.time += 60.0
+    hub.clock.advance(60.0)
     await hub.reconciler.reconcile(KEY)
     assert (hub.sent, hub.published(), hub.reconciler.last(KEY)) == (["delete s-0"], {}, None)
 
@@ -347,7 +332,7 @@ async def test_an_orphan_that_returns_in_time_stays(hub: Hub) -> None:
     ):
         hub.registry = registry
         await hub.reconciler.reconcile(KEY)
-        hub.clock.time += after
+        hub.clock.advance(after)
     await hub.reconciler.reconcile(KEY)
     assert hub.sent == []
 
@@ -362,7 +347,7 @@ async def test_grace_restarts_with_a_broken_or_paused_entry(hub: Hub, how: str) 
         hub.registry = registry
         hub.services.replace({KEY: build.service(annotations={ANNOTATION_PAUSED: "true"} if paused else {})}, "2")
         await hub.reconciler.reconcile(KEY)
-        hub.clock.time += 59.0
+        hub.clock.advance(59.0)
     await hub.reconciler.reconcile(KEY)
     assert hub.sent == []
 
@@ -372,7 +357,7 @@ async def test_dropped_source_is_deleted_after_the_grace(hub: Hub) -> None:
     hub.observe(ours(), ours("s-1", cluster="us", endpoints=build.endpoints(1, 7)))
     assert await hub.reconciler.reconcile(KEY) == pytest.approx(60.0, abs=0.1)
     assert hub.sent == []
-    hub.clock.time += 60.1
+    hub.clock.advance(60.1)
     await hub.reconciler.reconcile(KEY)
     assert hub.sent == ["delete s-1"]
 
@@ -387,7 +372,7 @@ async def test_a_broken_clusters_slices_are_never_touched(hub: Hub) -> None:
         hub.registry = registry
         for _ in range(2):
             await hub.reconciler.reconcile(KEY)
-            hub.clock.time += 1000.0
+            hub.clock.advance(1000.0)
     assert hub.sent == []
 
 
@@ -431,7 +416,7 @@ async def test_a_rename_with_a_slip_in_it_removes_nothing(hub: Hub, line: str) -
     assert list(hub.registry.broken_clusters) == ["europe"]
     for _ in range(3):
         await hub.reconciler.reconcile(KEY)
-        hub.clock.time += 1000.0
+        hub.clock.advance(1000.0)
     assert hub.sent == []
     hub.registry = renamed("formerly: [eu]")
     hub.offer(build.view("europe", build.endpoints(2)))
@@ -445,11 +430,11 @@ async def test_grace_starts_when_the_renamed_entry_is_valid(hub: Hub, line: str)
     hub.observe(ours())
     hub.registry = renamed(line)
     await hub.reconciler.reconcile(KEY)
-    hub.clock.time += 1000.0
+    hub.clock.advance(1000.0)
     await hub.reconciler.reconcile(KEY)
     hub.registry = renamed("formerly: []")
     for seconds in (0.0, 59.0):
-        hub.clock.time += seconds
+        hub.clock.advance(seconds)
         await hub.reconciler.reconcile(KEY)
     assert hub.sent == []
     hub.registry = renamed("formerly: [eu]")
@@ -477,15 +462,15 @@ async def test_grace_of_an_unknown_cluster_waits_for_broken_entries(hub: Hub) ->
     us = ClusterSpec("us", None, allowed_ports=((1, 65535),))
     hub.registry = hub.registry_of(build.target("eu"), clusters={"us": us}, broken_clusters={"x": "bad"})
     for seconds in (0.0, 60.1, 1000.0):
-        hub.clock.time += seconds
+        hub.clock.advance(seconds)
         await hub.reconciler.reconcile(KEY)
     assert hub.sent == ["delete s-1"]
     hub.registry = hub.registry_of(build.target("eu"), clusters={"us": us})
     for seconds in (0.0, 59.0):
-        hub.clock.time += seconds
+        hub.clock.advance(seconds)
         await hub.reconciler.reconcile(KEY)
     assert hub.sent == ["delete s-1"]
-    hub.clock.time += 1.1
+    hub.clock.advance(1.1)
     await hub.reconciler.reconcile(KEY)
     assert hub.sent == ["delete s-1", "delete s-2"]
 
@@ -514,7 +499,7 @@ async def test_a_source_that_comes_back_begins_with_nothing(hub: Hub, how: str) 
     without = hub.registry_of(build.target("us"))
     hub.registry = without if how == "removed" else hub.registry_of(build.target("eu", "us"), clusters={"eu": standby})
     for seconds in (0.0, 60.1):
-        hub.clock.time += seconds
+        hub.clock.advance(seconds)
         await hub.reconciler.reconcile(KEY)
     assert hub.published() == {"s-1": [build.address(7)]}
     hub.registry = both
@@ -530,7 +515,7 @@ async def test_paused_time_does_not_count_for_a_withheld_removal(hub: Hub, how: 
     await hub.reconciler.reconcile(KEY)
     hub.offer(few)
     for seconds in (1.0, 100.0):
-        hub.clock.time += seconds
+        hub.clock.advance(seconds)
         await hub.reconciler.reconcile(KEY)
     registry, service = hub.registry, build.service()
     if how == "paused":
@@ -540,13 +525,13 @@ async def test_paused_time_does_not_count_for_a_withheld_removal(hub: Hub, how: 
     else:
         hub.registry = hub.registry_of(build.target("eu"), clusters={"eu": ClusterSpec("eu", None, state="frozen")})
     await hub.reconciler.reconcile(KEY)
-    hub.clock.time += 3600.0
+    hub.clock.advance(3600.0)
     await hub.reconciler.reconcile(KEY)
     hub.services.replace({KEY: service}, "3")
     hub.registry = registry
     published = []
     for seconds in (0.0, 199.0, 1.0):
-        hub.clock.time += seconds
+        hub.clock.advance(seconds)
         await hub.reconciler.reconcile(KEY)
         published.append(sum(map(len, hub.published().values())))
     assert published == [10, 10, 3]
@@ -586,7 +571,7 @@ async def test_contended_slice_is_repaired_with_backoff(hub: Hub) -> None:
         wait = await hub.reconciler.reconcile(KEY) or 0.0
         waits.append(round(wait))
         if wait:
-            hub.clock.time += wait
+            hub.clock.advance(wait)
             await hub.reconciler.reconcile(KEY)
     assert waits == [0, 1, 2]
 
@@ -643,7 +628,7 @@ async def test_every_change_is_written_by_the_pass_that_sees_it(hub: Hub) -> Non
     """Twenty changes a second make twenty writes a second: no pass leaves a change to a later one."""
     await hub.reconciler.reconcile(KEY)
     for number in range(1, 41):
-        hub.clock.time += 0.05
+        hub.clock.advance(0.05)
         hub.offer(build.view("eu", build.endpoints(2, start=number % 2)))
         assert await hub.reconciler.reconcile(KEY) is None
     assert [each.partition(" ")[0] for each in hub.sent] == ["create", *["update"] * 40]

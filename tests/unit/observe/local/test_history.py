@@ -29,26 +29,18 @@ from hub.observe.local.history import (
     read,
     unpack,
 )
+from tests.support.clocks import ManualClock
 
 KEY, OTHER = TargetKey("edge", "payments"), TargetKey("edge", "orders")
 PATH = "/api/v1/namespaces/ops/configmaps"
 NAME = "endpointslice-hub-history-default"
 
 
-class Clock:
+class Clock(ManualClock):
     """A clock that a sleep advances at once; every sleep lets the other tasks run."""
 
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wall(self) -> float:
-        return 1.8e9 + self.time
-
     async def sleep(self, seconds: float) -> None:
-        self.time += seconds
+        await super().sleep(seconds)
         await asyncio.sleep(0)
 
 
