@@ -25,17 +25,18 @@ import py_compile
 import queue
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -56,9 +57,8 @@ PATIENCE: Final = 3.0
 """A test may take this many times as long as without a mutant, since the machine may be busier than before."""
 GRACE_SECONDS: Final = 20.0
 """Seconds that a test may take in addition; a test that takes longer hangs."""
-
-ENDED: Final = re.compile(r"^\S* ?\d+ (failed|passed|error|deselected)|^no tests ran|INTERNALERROR|Error", re.MULTILINE)
-"""Matches the output of tests that have ended. A process that is killed because a test hangs prints none of these."""
+COLLECTION_SECONDS: Final = 120.0
+"""Seconds that importing the tests of a room may take."""
 
 COMPARISONS: Final = {
     ast.Lt: ("<=", ">="),
@@ -93,6 +93,11 @@ class Mutant:
         """The folder or module of hub/ that contains the file; for hub/observe, the room inside of it."""
         parts = Path(self.path).with_suffix("").parts[1:]
         return "/".join(parts[:2]) if parts[0] == "observe" else parts[0]
+
+    @property
+    def place(self) -> str:
+        """The function around the change, as the plugin records calls: ``room/file.py:line``."""
+        return f"{self.path.removeprefix('hub/')}:{self.function}"
 
     def apply(self, source: bytes) -> bytes:
         """The file with the change."""
@@ -278,70 +283,148 @@ def relevant(mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
 
     A function that no test calls may be called while modules are imported, or in another process.
     """
-    path = mutant.path.removeprefix("hub/")
-    of_function = [test for test in tests if f"{path}:{mutant.function}" in test.calls]
+    path, _, _ = mutant.place.partition(":")
+    of_function = [test for test in tests if mutant.place in test.calls]
     of_file = [test for test in tests if any(call.startswith(f"{path}:") for call in test.calls)]
     return sorted((of_function if mutant.function else of_file) or of_file or tests, key=lambda test: test.seconds)
 
 
+class Room(NamedTuple):
+    """The unit tests of a room, and the functions that are called while its tests are imported."""
+
+    tests: list[Test]
+    imports: frozenset[str]
+
+
 class Copy:
-    """A copy of the tree, which has at most one mutant at a time."""
+    """A copy of the tree, which has at most one mutant at a time, with a process for the tests of each room."""
 
     def __init__(self, tree: Path) -> None:
         self.tree = tree
+        self._processes: dict[str, Tests] = {}
         for name in files():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
         # Python compares hashes, since a changed file may have the same time and size as its bytecode.
         compileall.compile_dir(tree / "hub", quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
 
-    def unchanged(self, paths: Sequence[str]) -> list[Test]:
+    def unchanged(self, paths: Sequence[str]) -> Room:
         """Run the tests of a room without a mutant, and return them with durations and calls.
 
         Raises:
             SystemExit: a test fails.
         """
         notes = self.tree / "mutation-notes.json"
-        code, said = self._pytest(paths, 900, MUTATION_NOTES=str(notes))
-        if code != 0:
-            raise SystemExit(f"{' '.join(paths)} without any mutant: exit code {code}\n{said}")
-        found = json.loads(notes.read_text(encoding="utf-8"))
-        return [Test(name, of["seconds"], frozenset(of["calls"])) for name, of in found.items()]
-
-    def outcome(self, mutant: Mutant, tests: Sequence[Test]) -> str:
-        """Run the tests with a mutant: ``killed``, ``timeout`` (which counts as killed) or ``survived``."""
-        file, names = self.tree / mutant.path, self.tree / "mutation-tests.json"
-        allowed = {test.name: GRACE_SECONDS + PATIENCE * test.seconds for test in tests}
-        names.write_text(json.dumps(allowed), encoding="utf-8")
-        source = file.read_bytes()
-        file.write_bytes(mutant.apply(source))
-        paths = dict.fromkeys(test.name.partition("::")[0] for test in tests)
-        try:
-            limit = sum(allowed.values())  # ends a process that hangs between tests
-            code, said = self._pytest(list(paths), limit, MUTATION_TESTS=str(names), PYTHONDONTWRITEBYTECODE="1")
-        finally:
-            file.write_bytes(source)
-        if code == 0:
-            return "survived"
-        return "killed" if code is not None and ENDED.search(said) else "timeout"
-
-    def _pytest(self, paths: Sequence[str], timeout: float, **environment: str) -> tuple[int | None, str]:
-        """Run the tests until one fails; returns the exit code (``None`` = timeout) and the output."""
-        options = ["-x", "-q", "-m", "not apiserver", "-p", "no:cacheprovider", "-p", "tests.support.mutation"]
         with tempfile.TemporaryFile("w+") as output:
-            running = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", "pytest", *options, *paths],
-                cwd=self.tree, env={**os.environ, "PYTHONPATH": str(self.tree), **environment},
-                stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+            running = start(self.tree, paths, output, {"MUTATION_NOTES": str(notes)})
             try:
-                code: int | None = running.wait(timeout)
+                code: int | None = running.wait(900)
             except subprocess.TimeoutExpired:
                 code = None
             finally:
                 stop(running)
-            output.seek(0)
-            return code, output.read()
+            if code != 0:
+                output.seek(0)
+                raise SystemExit(f"{' '.join(paths)} without any mutant: exit code {code}\n{output.read()}")
+        found = json.loads(notes.read_text(encoding="utf-8"))
+        tests = [Test(name, of["seconds"], frozenset(of["calls"])) for name, of in found["tests"].items()]
+        return Room(tests, frozenset(found["imports"]))
+
+    def outcome(self, mutant: Mutant, room: Room) -> str:
+        """Run the tests with a mutant: ``killed``, ``timeout`` (which counts as killed) or ``survived``."""
+        tests = {test.name: GRACE_SECONDS + PATIENCE * test.seconds for test in relevant(mutant, room.tests)}
+        if mutant.room not in self._processes:
+            self._processes[mutant.room] = Tests(self.tree, folders(mutant.room, self.tree))
+            self._processes[mutant.room].started()
+        file = self.tree / mutant.path
+        source = file.read_bytes()
+        file.write_bytes(mutant.apply(source))
+        try:
+            result = "survived"
+            if mutant.function:
+                result = self._processes[mutant.room].outcome(file, source.decode(), tests)
+            if result == "survived" and (not mutant.function or mutant.place in room.imports):
+                result = self._imported(file, tests)
+        finally:
+            file.write_bytes(source)
+        return result
+
+    def _imported(self, file: Path, tests: Mapping[str, float]) -> str:
+        """The outcome if the file is imported with the mutant."""
+        of_them = Tests(self.tree, list(dict.fromkeys(name.partition("::")[0] for name in tests)))
+        try:
+            of_them.started()
+            return of_them.outcome(file, "", tests)
+        except Ended:
+            return "killed"
+        except TimeoutError:
+            return "timeout"
+        finally:
+            of_them.end()
+
+    def end(self) -> None:
+        """End the processes."""
+        for tests in self._processes.values():
+            tests.end()
+
+
+class Ended(Exception):
+    """A process has ended; the message is its output."""
+
+
+class Tests:
+    """A pytest process that has collected tests, and runs those that it is asked for: see tests/support/mutation.py."""
+
+    def __init__(self, tree: Path, paths: Sequence[str]) -> None:
+        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        requests, self._requests = os.pipe()
+        self._answers, answers = os.pipe()
+        pipes = {"MUTATION_PIPES": f"{requests},{answers}", "PYTHONDONTWRITEBYTECODE": "1"}
+        self._process = start(tree, paths, self._output, pipes, (requests, answers))
+        os.close(requests)
+        os.close(answers)
+
+    def started(self) -> None:
+        """Wait until all tests are collected.
+
+        Raises:
+            Ended: they cannot be collected.
+            TimeoutError: the collection takes too long.
+        """
+        self._answer(COLLECTION_SECONDS)
+
+    def outcome(self, file: Path, before: str, tests: Mapping[str, float]) -> str:
+        """Run tests with the file as it is now. ``before`` = its content when it was imported, "" if it is the same."""
+        limit = sum(tests.values())  # ends tests that hang in a place where no deadline reaches them
+        os.write(self._requests, f"{json.dumps([str(file), before, dict(tests), limit])}\n".encode())
+        return self._answer(limit + GRACE_SECONDS)
+
+    def end(self) -> None:
+        """End the process."""
+        stop(self._process)
+        os.close(self._requests)
+        os.close(self._answers)
+        self._output.close()
+
+    def _answer(self, timeout: float) -> str:
+        if not select.select([self._answers], [], [], timeout)[0]:
+            raise TimeoutError
+        if line := os.read(self._answers, 100):
+            return line.decode().strip()
+        self._output.seek(0)
+        raise Ended(self._output.read())
+
+
+def start(
+    tree: Path, paths: Sequence[str], output: IO[str], variables: Mapping[str, str], descriptors: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start pytest with the plugin tests/support/mutation.py."""
+    options = ["-x", "-q", "-m", "not apiserver", "-p", "no:cacheprovider", "-p", "tests.support.mutation"]
+    return subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", "pytest", *options, *paths],
+        cwd=tree, env={**os.environ, "PYTHONPATH": str(tree), **variables}, pass_fds=descriptors,
+        stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
 
 
 def stop(running: subprocess.Popen[bytes]) -> None:
@@ -385,17 +468,24 @@ class Run:
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(self.jobs) as threads:
             free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
             sources = {mutant.path: (ROOT / mutant.path).read_bytes() for mutant in self.mutants}
-            for number in range(self.jobs):
-                free.put(Copy(Path(folder) / str(number)))
-            copy = free.get()
-            rooms = dict.fromkeys(mutant.room for mutant in self.mutants)
-            tests = {room: copy.unchanged(folders(room, copy.tree)) for room in rooms}
-            free.put(copy)
+            copies = [Copy(Path(folder) / str(number)) for number in range(self.jobs)]
+            for copy in copies:
+                free.put(copy)
+
+            def unchanged(room: str) -> Room:
+                copy = free.get()
+                try:
+                    return copy.unchanged(folders(room, copy.tree))
+                finally:
+                    free.put(copy)
+
+            names = sorted({mutant.room for mutant in self.mutants})
+            rooms = dict(zip(names, threads.map(unchanged, names), strict=True))
 
             def attempt(mutant: Mutant) -> str:
                 copy = free.get()
                 try:
-                    return copy.outcome(mutant, relevant(mutant, tests[mutant.room]))
+                    return copy.outcome(mutant, rooms[mutant.room])
                 finally:
                     free.put(copy)
 
@@ -409,6 +499,9 @@ class Run:
             except KeyboardInterrupt:
                 threads.shutdown(cancel_futures=True)
                 say(f"stopped after {len(self.outcomes)} mutants")
+            finally:
+                for copy in copies:
+                    copy.end()
 
     def table(self) -> str:
         """The results of each room, as a table."""
