@@ -6,7 +6,7 @@ import getpass
 import re
 import socket
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import click
@@ -62,10 +62,10 @@ async def list_withheld(where: Withholding) -> int:
     Raises:
         HubError: neither a leading hub nor the slices can be read.
     """
-    found = await _of_leader(where)
-    if found is None:
+    where, leader = await _asked(where)
+    if leader is None:
         warn("only removals of Services are listed: no leading hub was asked (--server)")
-        found = await _of_slices(where, where.target_namespaces)
+    found = _of_leader(leader) if leader is not None else await _of_slices(where, where.target_namespaces)
     if not found:
         click.echo("nothing is withheld")
         return Exit.OK
@@ -84,8 +84,9 @@ async def approve_one(where: Withholding, subject: str, name: str, *, force: boo
     Raises:
         HubError: the approval could not be written.
     """
+    where, leader = await _asked(where)
     # First, because a running hub acts on the approval and forgets the removal.
-    found = None if force else await _known(where, subject)
+    found = None if force else await _known(where, leader, subject)
     if found is not None and (subject, name) not in {(removal.subject, removal.hash) for removal in found}:
         click.echo(f"Error: {_unknown(subject, name, found)}", err=True)
         return Exit.CHANGES
@@ -107,11 +108,10 @@ def _unknown(subject: str, name: str, found: Iterable[Removal]) -> str:
     return f"{subject}: no removal with the hash {name} is withheld{hint} (--force approves it all the same)"
 
 
-async def _known(where: Withholding, subject: str) -> set[Removal] | None:
+async def _known(where: Withholding, leader: Status | None, subject: str) -> set[Removal] | None:
     """What is withheld; None with a warning if that cannot be found out for this kind of subject."""
-    found = await _of_leader(where)
-    if found is not None:
-        return found
+    if leader is not None:
+        return _of_leader(leader)
     kind, target = approvals.subject(subject)
     if kind != "service":
         warn("the hash was not checked: no leading hub was asked (--server)")
@@ -123,17 +123,25 @@ async def _known(where: Withholding, subject: str) -> set[Removal] | None:
         return None
 
 
-async def _of_leader(where: Withholding) -> set[Removal] | None:
-    """What the running hub says that it withholds; None if none is known, or the one that answers does not lead."""
+async def _asked(where: Withholding) -> tuple[Withholding, Status | None]:
+    """The same with the owner of the running hub, and its state; None if none answers, or not the only leader."""
     if where.server is None:
-        return None
+        return where, None
     try:
         status = await fetch(where.server, "/api/v1/status", Status)
     except HubError as error:
         warn(f"the running hub was not asked: {error}")
-        return None
-    if status.hub.role != "leader" or status.hub.shard_count > 1:
-        return None
+        return where, None
+    owner = status.hub.owner
+    if owner and owner != where.owner:
+        warn(f"the running hub has the owner {owner}, which is used instead of {where.owner}")
+        where = replace(where, owner=owner)
+    leads = status.hub.role == "leader" and status.hub.shard_count == 1
+    return where, status if leads else None
+
+
+def _of_leader(status: Status) -> set[Removal]:
+    """What the running hub says that it withholds."""
     found = {Removal(service.name, held.hash, held.since) for service in status.services for held in service.withheld}
     if status.registry.withheld is not None:
         found.add(Removal("registry", status.registry.withheld.hash))

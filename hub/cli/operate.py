@@ -27,8 +27,8 @@ from hub.cli.server import server_of, server_option
 
 
 @click.command(short_help="Approve a withheld removal, or list what is withheld.")
-@click.argument("subject", metavar="[NAMESPACE/SERVICE|cluster/NAME|registry", type=approvable, required=False)
-@click.argument("name", metavar="HASH]", type=withheld_hash, required=False)
+@click.argument("subject", metavar="[SUBJECT]", type=approvable, required=False)
+@click.argument("name", metavar="[HASH]", type=withheld_hash, required=False)
 @click.option("--force", is_flag=True, help="Approve although no hub withholds a removal with this hash now.")
 @owner_option
 @server_option
@@ -51,9 +51,10 @@ def approve(
 ) -> int:
     """Approve a withheld removal: the endpoints that were shown with HASH, or fewer of them, and no others.
 
-    Without arguments, list the removals that are withheld, each with the command that approves it. They are read from
-    the running hub (--server) if it leads, else from its slices, which know only removals of Services. A hash that
-    stands for none of them is refused.
+    SUBJECT is NAMESPACE/SERVICE, cluster/NAME or registry. Without arguments, list the removals that are withheld, each
+    with the command that approves it. They are read from the running hub (--server) if it leads, else from its slices,
+    which know only removals of Services. A hash that stands for none of them is refused. If the running hub has another
+    owner than --owner, the hub's own is used.
 
     An approval is valid for an hour and is kept in the ConfigMap endpointslice-hub-approvals-OWNER of the hub's
     namespace; a running hub acts on it at once.
@@ -62,7 +63,7 @@ def approve(
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     if subject is not None and name is None:
-        raise click.UsageError("Missing argument 'HASH'")
+        raise click.UsageError("Missing argument 'HASH': hub approve without arguments lists what is withheld")
     from hub.cli.approving import Withholding, approve_one, list_withheld
 
     where = Withholding(kubeconfig, lease_namespace or own_namespace(), owner, target_namespace, server_of(given))

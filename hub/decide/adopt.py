@@ -281,8 +281,12 @@ def _with_conditions(group: EndpointGroup, known: Mapping[Spot, Conditions]) -> 
 
 
 def is_theirs(slice_: Slice, managed_by: str) -> bool:
-    """Whether a slice belongs to the controller with this managed-by value; endpoint-copier sets no such label."""
-    labels = slice_.labels
+    """Whether a slice belongs to the controller with this managed-by value."""
+    return labels_are_theirs(slice_.labels, managed_by)
+
+
+def labels_are_theirs(labels: Mapping[str, str], managed_by: str) -> bool:
+    """Whether a slice with these labels belongs to the controller; endpoint-copier sets no managed-by label."""
     if LABEL_OWNER in labels:
         return False
     if managed_by == ENDPOINT_COPIER:

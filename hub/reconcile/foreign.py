@@ -13,11 +13,11 @@ from heapq import nsmallest
 
 import msgspec
 
+from hub.decide.adopt import labels_are_theirs
 from hub.errors import HubError
 from hub.kube.client import Client
 from hub.kube.wire import UNDECODABLE
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, LABEL_SERVICE_NAME, Finding, TargetKey
-from hub.registry.spec import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
 from hub.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -107,12 +107,11 @@ class ForeignSlices:
 
     async def _check(self, key: TargetKey) -> tuple[Finding, ...]:
         selector = f"{LABEL_SERVICE_NAME}={key.name},{LABEL_OWNER} notin ({','.join(self._owners())})"
-        if managed_by := self._adopted(key):
-            copier = managed_by == ENDPOINT_COPIER
-            selector += f",!{LABEL_COPIER_SOURCE}" if copier else f",{LABEL_MANAGED_BY}!={managed_by}"
         path = f"/apis/discovery.k8s.io/v1/namespaces/{key.namespace}/endpointslices"
         params = {"labelSelector": selector, "resourceVersion": "0"}
-        found = _decode(await self._client.request("GET", path, params=params, timeout=TIMEOUT)).items or ()
+        listed = _decode(await self._client.request("GET", path, params=params, timeout=TIMEOUT)).items or ()
+        adopted = self._adopted(key)
+        found = [item for item in listed if not (adopted and labels_are_theirs(item.metadata.labels or {}, adopted))]
         if not found:
             return ()
         names = tuple(sorted(item.metadata.name for item in found))

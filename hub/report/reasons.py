@@ -51,7 +51,9 @@ def _why(subject: str, facts: Facts, unknown: tuple[str, ...], targets: Iterable
     kind, found = explain(subject, facts)
     steps = steps_of(found)
     known = any(step.stage != "policy" for step in steps)
-    if not known and (past := _remembered(subject, kind, history)):
+    # Findings of a Service, such as ApprovalUsed, name addresses that no slice has any more.
+    present = any(step.stage not in (("policy",) if kind == "Service" else ("policy", "service")) for step in steps)
+    if not present and (past := _remembered(subject, kind, history)):
         now = Shown("history", "now", "gone", f"no cluster and no slice has the {kind} {subject} now")
         return Why(subject, kind, known=True, steps=(*past, now, *steps), unknown=unknown)
     hint = "" if known else _hint(subject, kind, facts, targets)

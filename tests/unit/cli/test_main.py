@@ -42,7 +42,10 @@ USAGE_MISTAKES = [
     (["plan", "--registry", "x", "-o", "xml"], "is not one of"),
     (["demo", "--for", "3"], "is not a duration"),
     (["approve", "payments", "abcdef012345"], "is not a Service"),
-    (["approve", "edge/payments"], "Error: Missing argument 'HASH'"),
+    (
+        ["approve", "edge/payments"],
+        "Error: Missing argument 'HASH': hub approve without arguments lists what is withheld",
+    ),
     (["approve", "edge/payments", "ABCDEF012345"], "is not a hash"),
     (["approve", "registry", "abc"], "is not a hash"),
     (["approve", "registry", "abcdef012345", "--owner", "a/b"], "is not a label value"),

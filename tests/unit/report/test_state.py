@@ -15,10 +15,12 @@ from hub.decide.decision import Decision
 from hub.decide.endpoints import GroupKey
 from hub.decide.explain import Facts, SourceFacts, TargetFacts, explain_address, explain_service
 from hub.decide.guard import Withheld
+from hub.decide.history import Entry, Named
 from hub.decide.view import ViewBuilder
-from hub.model import DRAINING, FAILED, PUBLISHED, Found, TargetKey
+from hub.model import DRAINING, FAILED, PUBLISHED, Finding, Found, TargetKey
 from hub.registry.spec import NodePolicy
 from hub.report.detail import service_detail, verdicts
+from hub.report.reasons import prepare_why
 from hub.report.state import Snapshots, counts, described, sources, unknown_of
 from hub.report.values import Cluster, Source
 from hub.report.values import Service as Shown
@@ -227,3 +229,20 @@ class Hub:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hub, name)
+
+
+@pytest.mark.parametrize("reason", [None, "ApprovalUsed"])
+async def test_an_address_that_is_gone_is_explained_by_the_history(watched: Watched, reason: str | None) -> None:
+    """What the history says about an address that no slice has is shown, also while a finding names the address."""
+    key, gone = TargetKey("edge", "payments"), "10.0.0.99"
+    entry = Entry(1_800_000_000, "removed", "its node is gone", "eu", "IPv4", (Named(gone, "n9"),), 1)
+    watched.hub.history.add(key, [entry])
+    findings = (Finding(reason, "1 endpoints may go: approved", (gone,)),) if reason else ()
+    why = prepare_why(watched.hub, gone, [Decision(key, findings=findings)])()
+    assert (why.known, why.hint) == (True, "")
+    history = [(step.outcome, step.why) for step in why.steps if step.stage == "history"]
+    assert history == [
+        ("removed", f"2027-01-15T08:00:00Z: {gone}, node n9 of eu: its node is gone"),
+        ("gone", f"no cluster and no slice has the address {gone} now"),
+    ]
+    assert [step.outcome for step in why.steps if step.stage == "service"] == ([reason] if reason else [])
