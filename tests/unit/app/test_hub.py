@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hub_testkit import SimulatedCluster
+from hub_testkit import SimulatedCluster, make_node, make_service, make_slice
 from hub_testkit.simulator.identity import AUTHORITY
 
 from hub.app.hub import Hub, Options, assemble
+from hub.errors import HubError, KubeconfigError, RegistryError
+from hub.model import TargetKey
 from hub.observe.health.tls import Trust
+from hub.observe.local import accepted
 from hub.observe.providers.host import Prepared
 from hub.plugin import TerminalProviderError
 from hub.registry.spec import ProviderRef
@@ -130,3 +136,132 @@ async def test_hub_without_election_holds_shard_0(tmp_path: Path) -> None:
             made.leading.begin()
             assert made.leading.holds_shard_0
             await made.host.close()
+
+
+class World:
+    """A hub cluster with a Service, a remote cluster with a node, and a registry that publishes it."""
+
+    def __init__(self, folder: Path, here: SimulatedCluster, eu: SimulatedCluster) -> None:
+        self.here, self.eu, self.file = here, eu, folder / "clusters.yaml"
+        self.kubeconfig = str(here.write_kubeconfig(folder / "hub"))
+        eu.write_kubeconfig(folder / "eu.conf")
+        eu.nodes.add(make_node("n1", "10.0.0.1"))
+        here.put(make_service("edge", "payments"))
+        here.put(make_service("edge", "search"))
+        self.write("payments")
+
+    def write(self, *services: str, owner: str = "default", **more: Any) -> None:
+        """Write a registry with these Services."""
+        cluster = {"name": "eu", "kubeconfig": {"path": "eu.conf"}, "allowedCIDRs": ["10.0.0.0/8"]}
+        sources = [{"cluster": "eu", "provider": {"name": "node-addresses"}}]
+        entries = [
+            {"name": name, "namespace": "edge", "sources": sources, "ports": [{"port": 30443}]} for name in services
+        ]
+        registry = {"version": 1, "owner": owner, "clusters": [cluster], "services": entries, **more}
+        self.file.write_text(json.dumps(registry))
+
+    def options(self, **more: Any) -> Options:
+        """The options of a hub on the registry."""
+        return Options(str(self.file), self.kubeconfig, **more)
+
+    def published(self) -> dict[str, list[str]]:
+        """Service -> the addresses of its slices."""
+        found: dict[str, list[str]] = {}
+        for each in self.here.slices.list():
+            name = each["metadata"]["labels"]["kubernetes.io/service-name"]
+            found.setdefault(name, []).extend(endpoint["addresses"][0] for endpoint in each["endpoints"] or ())
+        return found
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """Two simulated clusters and a registry."""
+    async with SimulatedCluster("hub") as here, SimulatedCluster("eu") as eu:
+        yield World(tmp_path, here, eu)
+
+
+async def test_changed_registry_takes_effect(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """An accepted file takes effect; a rejected one, or another owner, is reported and changes nothing."""
+    caplog.set_level(logging.INFO, "hub.app.hub")
+    stop = asyncio.Event()
+    async with assemble(world.options(leader_elect=False)) as hub:
+        running = asyncio.create_task(hub.run(stop))
+        await until(lambda: world.published() == {"payments": ["10.0.0.1"]})
+        assert (hub.rejected, hub.reloads) == (None, {"accepted": 1, "rejected": 0})
+
+        world.file.write_text("version: 2\n")
+        await until(lambda: hub.rejected is not None)
+        assert hub.reloads == {"accepted": 1, "rejected": 1}
+        assert "the registry is rejected, the last good one stays in force:\n" in caplog.text
+        assert list(hub.registry.targets) == [TargetKey("edge", "payments")]
+
+        world.write("payments", "search", owner="other")
+        await until(lambda: hub.reloads["rejected"] == 2)
+        assert "owner: changed from 'default' to 'other' (restart the hub)" in str(hub.rejected)
+
+        world.write("payments", "search")
+        await until(lambda: world.published() == {"payments": ["10.0.0.1"], "search": ["10.0.0.1"]})
+        assert (hub.rejected, hub.reloads) == (None, {"accepted": 2, "rejected": 2})
+        assert caplog.messages[-1] == "registry: 1 clusters, 2 services"
+        stop.set()
+        await running
+
+
+@pytest.mark.parametrize(
+    ("file", "kubeconfig", "options", "error"),
+    [
+        ("version: 2\n", "hub", {}, RegistryError),
+        ("version: 2\n", "hub", {"fall_back": True}, RegistryError),  # no registry was accepted before
+        ("version: 2\n", "missing", {"fall_back": True}, RegistryError),  # the file must be mended anyway
+        ("version: 1\n", "missing", {"fall_back": True}, KubeconfigError),
+    ],
+)
+async def test_hub_that_cannot_start_says_why(
+    world: World, file: str, kubeconfig: str, options: dict[str, Any], error: type[HubError]
+) -> None:
+    """A hub starts with neither a broken registry nor without access to the hub cluster."""
+    world.file.write_text(file)
+    given = Options(str(world.file), str(world.file.parent / kubeconfig), **options)
+    with pytest.raises(error):
+        async with assemble(given):
+            pass
+
+
+async def test_last_accepted_registry_is_used_only_if_asked_for(world: World) -> None:
+    """With ``fall_back``, a hub whose file is rejected starts with the registry that was accepted last."""
+    kept = accepted.packed(world.file.read_bytes())
+    assert kept is not None
+    meta = {"name": accepted.config_map("default"), "namespace": "default"}
+    world.here.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, **kept})
+    world.file.write_text("version: 2\n")
+    async with assemble(world.options(fall_back=True)) as hub:
+        assert list(hub.registry.targets) == [TargetKey("edge", "payments")]
+        assert hub.rejected is not None
+        assert hub.reloads == {"accepted": 0, "rejected": 0}
+        await hub.host.close()
+    with pytest.raises(RegistryError):
+        async with assemble(world.options()):
+            pass
+    with pytest.raises(RegistryError):
+        async with assemble(world.options(fall_back=True, content=b"version: 2\n")):
+            pass
+
+
+async def test_services_that_ask_for_a_copy_become_targets(world: World) -> None:
+    """A Service gets a copy when its annotations ask for one, and loses it with them; other changes do not matter."""
+    world.write("payments", annotations={"enabled": True})
+    world.here.put(make_service("edge", "source"))
+    world.here.put(make_slice("edge", "source-x", "source", ["10.0.0.9"]))
+    stop = asyncio.Event()
+    async with assemble(world.options(leader_elect=False, removal_grace=0.1)) as hub:
+        running = asyncio.create_task(hub.run(stop))
+        await until(lambda: world.published().get("payments") == ["10.0.0.1"])
+        copy = {"endpoint-copier/enabled": "true", "endpoint-copier/default-service-name": "source"}
+        world.here.put(make_service("edge", "search", annotations=copy))
+        await until(lambda: "search" in world.published())
+        assert list(hub.registry.targets) == [TargetKey("edge", "payments"), TargetKey("edge", "search")]
+        world.here.put(make_service("edge", "search"))
+        await until(lambda: "search" not in world.published())
+        assert list(hub.registry.targets) == [TargetKey("edge", "payments")]
+        stop.set()
+        await running
