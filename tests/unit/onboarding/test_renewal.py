@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
+from hub.errors import Conflict, Forbidden, HubError, NotFound
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
@@ -15,7 +17,7 @@ from hub.kube.secret import Secret
 from hub.observe.local.secrets import Secrets
 from hub.onboarding.credential import kubeconfig, secret
 from hub.onboarding.manifests import Manifest
-from hub.onboarding.renewal import Remote, Renewal
+from hub.onboarding.renewal import Remote, Renewal, due
 from hub.registry.spec import ClusterSpec, KubeconfigSecret
 from tests.support.clocks import ManualClock
 
@@ -50,9 +52,15 @@ class Api:
         access = parse_kubeconfig(CONTENT.encode(), origin="a test", policy=KubeconfigPolicy(), context=None)
         self.access = Credentials(access, CLOCK)
 
-    async def request(self, method: str, path: str, *, body: bytes = b"", **_: Any) -> bytes:
+    async def request(
+        self, method: str, path: str, *, body: bytes = b"", admit: Callable[[], None] | None = None, **_: Any
+    ) -> bytes:
+        if admit is not None:
+            admit()
         if method == "PUT":
             self.written.append((path, json.loads(body)))
+        if isinstance(self.answer, HubError):
+            raise self.answer
         return json.dumps(self.answer).encode()
 
 
@@ -110,3 +118,127 @@ async def test_secret_without_the_hubs_label_is_not_written() -> None:
     unlabelled["metadata"]["labels"] = {}
     api, renewal = await renew(END + 1, unlabelled)
     assert (api.written, renewal.counts, renewal.problems) == ([], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("wall", "is_due"),
+    [(END - 1501, False), (END - 1500, True), (END, True), (END + 1, True)],
+)
+def test_tokens_are_due_after_half_of_their_life(wall: float, *, is_due: bool) -> None:
+    """A token is due from half of its life on; one without begin or end is never due."""
+    assert due(Secret(token(END)), wall) is is_due
+    assert not due(None, wall)
+    assert not due(Secret("opaque"), wall)
+    claims = base64.urlsafe_b64encode(json.dumps({"sub": "x", "exp": END}).encode()).rstrip(b"=").decode()
+    assert not due(Secret(f"e30.{claims}.c2ln"), wall)
+
+
+class World:
+    """A hub cluster, cluster eu and the renewal, with a clock of their own."""
+
+    def __init__(self, *, leads: bool = True) -> None:
+        self.clock = ManualClock(CLOCK.time, CLOCK.wall_time)
+        self.api = Api(secret("eu", "ops", CONTENT))
+        self.eu = Eu(END + 1)
+        self.remotes: dict[str, Remote] = {"eu": cast("Remote", self.eu)}
+        client = cast("Client", self.api)
+        self.leads = leads
+        self.renewal = Renewal(
+            Secrets(client, self.clock, "ops"), client, lambda: self.remotes, self.clock, lambda: self.leads
+        )
+
+    async def attempts(self, seconds: float) -> int:
+        """The number of attempts after so many seconds more."""
+        self.clock.advance(seconds)
+        await self.renewal.renew_due()
+        return self.renewal.counts.total()
+
+
+async def test_attempts_are_repeated_after_a_failure_and_a_success() -> None:
+    """After a failure the next attempt waits, longer each time; a success is not repeated for 10 s."""
+    world = World()
+    cast("Api", world.eu.client).answer = {"status": {"token": token(END)}}
+    assert [await world.attempts(seconds) for seconds in (0, 1, 60, 1, 600)] == [1, 1, 2, 2, 3]
+    assert list(world.renewal.problems) == ["eu"]
+    cast("Api", world.eu.client).answer = {"status": {"token": token(END + 9000)}}
+    assert [await world.attempts(seconds) for seconds in (600, 9)] == [4, 4]
+    assert world.renewal.problems == {}
+    assert await world.attempts(1) == 5
+    assert world.renewal.counts == {("eu", "failed"): 3, ("eu", "succeeded"): 2}
+
+
+async def test_secret_of_others_is_read_again_after_ten_minutes() -> None:
+    """A Secret that is not renewed is not read at every check."""
+    world = World()
+    unlabelled = secret("eu", "ops", CONTENT)
+    unlabelled["metadata"]["labels"] = {}
+    world.api.answer = unlabelled
+    await world.attempts(0)
+    world.api.answer = secret("eu", "ops", CONTENT)
+    assert [await world.attempts(seconds) for seconds in (599, 1)] == [0, 1]
+
+
+async def test_clusters_that_are_gone_are_forgotten() -> None:
+    """The problem of a cluster that is removed from the registry ends, and so does its waiting time."""
+    world = World()
+    cast("Api", world.eu.client).answer = {"status": {"token": token(END)}}
+    await world.attempts(0)
+    world.remotes = {}
+    assert await world.attempts(0) == 1
+    assert world.renewal.problems == {}
+    world.remotes = {"eu": cast("Remote", world.eu)}
+    assert await world.attempts(0) == 2
+
+
+async def test_process_that_stops_leading_writes_nothing() -> None:
+    """A process that does not lead any more neither requests a token nor writes one, and counts no failure."""
+    world = World(leads=False)
+    assert await world.attempts(0) == 0
+    assert (world.api.written, world.renewal.problems) == ([], {})
+
+
+@pytest.mark.parametrize("missing", ["mismatch", "client", "secret"])
+async def test_only_known_clusters_with_a_secret_are_renewed(missing: str) -> None:
+    """No token is renewed for a cluster that is not connected, is another one, or whose kubeconfig is a file."""
+    world = World()
+    eu: Any = world.eu
+    if missing == "mismatch":
+        eu.mismatch = "another cluster"
+    elif missing == "client":
+        eu.client = None
+    else:
+        eu.spec = ClusterSpec("eu", None)
+    assert await world.attempts(0) == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "problem"),
+    [
+        (
+            "remote",
+            Forbidden(403, "Forbidden", "no", what="POST /api/v1/namespaces/hub/serviceaccounts/reader/token"),
+            (
+                "403: its account may not create tokens of itself («serviceaccounts/token: create»); "
+                "apply what 'hub cluster add eu --print-manifests' prints there"
+            ),
+        ),
+        (
+            "remote",
+            NotFound(404, "NotFound", "no", what="POST /api/v1/namespaces/hub/serviceaccounts/reader/token"),
+            "its account does not exist any more; run 'hub cluster add eu --from-kubeconfig …' again",
+        ),
+        (
+            "hub",
+            Forbidden(403, "Forbidden", "no", what="GET /api/v1/namespaces/ops/secrets/eu"),
+            "403: the hub's account lacks the rule «secrets eu: get, update» in the hub cluster",
+        ),
+        ("hub", NotFound(404, "NotFound", "no", what="GET /secrets/eu"), "GET /secrets/eu: 404 NotFound: no"),
+        ("hub", Conflict(409, "Conflict", "no", what="PUT /secrets/eu"), "Secret eu changed meanwhile"),
+    ],
+)
+async def test_problems_say_what_to_do(where: str, error: HubError, problem: str) -> None:
+    """The problem names the cluster that refuses and the next step."""
+    world = World()
+    (world.api if where == "hub" else cast("Api", world.eu.client)).answer = error
+    await world.attempts(0)
+    assert world.renewal.problems == {"eu": problem}
