@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from hub.kube import protobuf
 from hub.kube.protobuf import CACHED_ENDPOINTS, CACHED_LISTS, CACHED_VALUE_LENGTH, MAGIC, ProtobufError, SliceEncoder
-from hub.model import PUBLISHED, Endpoint, Slice
+from hub.model import (
+    PUBLISHED,
+    Conditions,
+    Endpoint,
+    Hints,
+    NamedHint,
+    ObjectReference,
+    OwnerReference,
+    Port,
+    Slice,
+)
 from tests.support import build
 
 
@@ -47,6 +57,83 @@ def test_status_is_read_with_its_causes() -> None:
     details = message((1, b"x"), (4, cause), (5, 7))
     body = MAGIC + message((2, message((2, b"Failure"), (3, b"no"), (4, b"Invalid"), (5, details), (6, 422))))
     assert protobuf.status(body) == ("no", "Invalid", 422, 7, (("endpoints[3].addresses[0]", "must be valid"),))
+
+
+def test_a_slice_is_encoded_field_by_field() -> None:
+    """Every field has its number of generated.proto; absent values are left out, and false and empty ones are kept."""
+    full = Endpoint(
+        ("10.0.0.1", "10.0.0.2"),
+        Conditions(ready=True, serving=False),
+        hostname="h",
+        node_name="n1",
+        target_ref=ObjectReference("Pod", "p", "edge", "u-p"),
+        zone="z",
+        hints=Hints((NamedHint("z"),), (NamedHint("n1"),)),
+    )
+    bare = Endpoint(("10.0.0.3",), Conditions(terminating=True))
+    ports = (Port("https", 443, "TCP", "h2"), Port("", None, "UDP"), Port("high", 65535))
+    owners = (OwnerReference("v1", "Service", "web", "u-s", controller=True, block_owner_deletion=False),)
+    value = Slice("edge", "web-1", "IPv6", (full, bare), ports, {"b": "2", "a": "1"}, {"note": ""}, owners, "u-1", "9")
+    meta = message(
+        (1, b"web-1"),
+        (3, b"edge"),
+        (5, b"u-1"),
+        (6, b"9"),
+        (11, message((1, b"a"), (2, b"1"))),
+        (11, message((1, b"b"), (2, b"2"))),
+        (12, message((1, b"note"), (2, b""))),
+        (13, message((1, b"Service"), (3, b"web"), (4, b"u-s"), (5, b"v1"), (6, 1), (7, 0))),
+        (17, b""),
+    )
+    endpoints = (
+        message(
+            (1, b"10.0.0.1"),
+            (1, b"10.0.0.2"),
+            (2, message((1, 1), (2, 0))),
+            (3, b"h"),
+            (4, message((1, b"Pod"), (2, b"edge"), (3, b"p"), (4, b"u-p"))),
+            (6, b"n1"),
+            (7, b"z"),
+            (8, message((1, message((1, b"z"))), (2, message((1, b"n1"))))),
+        ),
+        message((1, b"10.0.0.3"), (2, message((3, 1)))),
+    )
+    encoded_ports = (
+        message((1, b"https"), (2, b"TCP"), (3, 443), (4, b"h2")),
+        message((1, b""), (2, b"UDP")),
+        message((1, b"high"), (2, b"TCP"), (3, 65535)),
+    )
+    raw = message(
+        (1, meta), *((2, endpoint) for endpoint in endpoints), *((3, port) for port in encoded_ports), (4, b"IPv6")
+    )
+    kind = message((1, b"discovery.k8s.io/v1"), (2, b"EndpointSlice"))
+    assert SliceEncoder().encode(value) == MAGIC + message((1, kind), (2, raw))
+
+
+@pytest.mark.parametrize("length", [0x7F, 0x80, 0x81, 0x3FFF, 0x4000, 0x4001])
+def test_lengths_around_those_of_one_and_two_bytes_are_encoded(length: int) -> None:
+    """A length below 128 has one byte, and one below 16384 two; seven bits of each byte count."""
+    name = b"n" * length
+    raw = message((1, message((1, name), (3, b"edge"))), (4, b"IPv4"))
+    kind = message((1, b"discovery.k8s.io/v1"), (2, b"EndpointSlice"))
+    assert SliceEncoder().encode(Slice("edge", name.decode(), "IPv4")) == MAGIC + message((1, kind), (2, raw))
+
+
+def test_fields_of_another_type_or_number_are_skipped() -> None:
+    """A field whose wire type is not the expected one does not count, nor do fields that errors do not need."""
+    meta = message((5, 7), (6, 7), (5, b"u"), (6, b"9"), (5, b"later"))
+    assert protobuf.identity(MAGIC + message((2, 7), (2, message((1, 7), (1, meta))))) == ("u", "9")
+    details = message((4, 7), (5, b"x"), (3, b"a"))
+    status = message((6, b"x"), (3, 7), (4, 7), (5, 7), (5, details), (7, b"x"))
+    assert protobuf.status(MAGIC + message((2, status))) == ("", "", 0, None, ())
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(b"\x7f", 127), (b"\x80\x01", 128), (b"\xff" * 9 + b"\x01", (1 << 64) - 1)]
+)
+def test_numbers_of_up_to_64_bits_are_read(number: bytes, code: int) -> None:
+    """A number may have ten bytes, of which seven bits each count."""
+    assert protobuf.status(MAGIC + message((2, b"\x30" + number))).code == code
 
 
 def test_an_endpoint_is_encoded_once_however_many_slices_hold_it() -> None:
@@ -106,7 +193,17 @@ def test_long_fields_have_long_lengths() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{}", MAGIC + b"\x12", MAGIC + b"\x12\x05ab", MAGIC + b"\x0d1234", MAGIC + b"\xff" * 12]
+    "body",
+    [
+        b"",
+        b"{}",
+        MAGIC + b"\x12",
+        MAGIC + b"\x12\x05ab",
+        MAGIC + b"\x12\x03ab",
+        MAGIC + b"\x0d1234",
+        MAGIC + b"\xff" * 12,
+        MAGIC + message((2, b"\x30" + b"\x80" * 10 + b"\x01")),
+    ],
 )
 def test_invalid_protobuf_is_refused(body: bytes) -> None:
     """Truncated bytes, other encodings and unused wire types are refused."""

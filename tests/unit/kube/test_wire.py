@@ -23,7 +23,20 @@ from hub.kube.wire import (
     encode_slice,
     slices_reusing,
 )
-from hub.model import Conditions, Endpoint, Node, NodeAddress, ObjectKey, OwnerReference, Port, Slice, Taint
+from hub.model import (
+    Conditions,
+    ConfigMap,
+    Endpoint,
+    Node,
+    NodeAddress,
+    ObjectKey,
+    OwnerReference,
+    Port,
+    Service,
+    ServicePort,
+    Slice,
+    Taint,
+)
 
 RESOURCES = {"NodeList": NODES, "ServiceList": SERVICES, "EndpointSliceList": SLICES}
 
@@ -257,25 +270,49 @@ def test_peek_finds_nothing_in_errors_and_garbage(line: bytes) -> None:
 
 
 def test_decoded_node_has_only_the_used_fields() -> None:
-    """A decoded Node has the fields that the hub uses, and no others."""
-    wire = make_node(
+    """A decoded Node has the fields that the hub uses, and no others; the first Ready condition counts."""
+    conditions = [
+        {"type": "MemoryPressure", "status": "False", "lastTransitionTime": "2025-01-01T00:00:00Z"},
+        {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "KubeletReady"},
+        {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-03T00:00:00Z"},
+    ]
+    wire: AsJson = {
+        "metadata": {
+            "name": "n1",
+            "uid": "u",
+            "labels": {"a": "b"},
+            "creationTimestamp": "2025-12-31T00:00:00Z",
+            "deletionTimestamp": "2026-01-02T00:00:00Z",
+        },
+        "spec": {
+            "podCIDR": "10.1.0.0/24",
+            "providerID": "aws:///eu-1a/i-1",
+            "unschedulable": True,
+            "taints": [{"key": "k", "effect": "NoSchedule"}, {"key": "k2", "effect": "NoExecute", "value": "v"}],
+        },
+        "status": {
+            "addresses": [
+                {"type": "InternalIP", "address": "10.7.0.1"},
+                {"type": "ExternalIP", "address": "203.0.113.1"},
+            ],
+            "conditions": conditions,
+            "images": [{"sizeBytes": 1}],
+            "nodeInfo": {"systemUUID": "ec2-1", "osImage": "x"},
+        },
+    }
+    assert nodes(wire)["n1"] == Node(
         "n1",
-        "10.7.0.1",
-        external="203.0.113.1",
+        ready="True",
+        ready_since="2026-01-01T00:00:00Z",
+        created="2025-12-31T00:00:00Z",
         labels={"a": "b"},
-        taints=[{"key": "k", "effect": "NoSchedule"}],
+        addresses=(NodeAddress("InternalIP", "10.7.0.1"), NodeAddress("ExternalIP", "203.0.113.1")),
         provider_id="aws:///eu-1a/i-1",
+        system_uuid="ec2-1",
         unschedulable=True,
-        since="2026-01-01T00:00:00Z",
-        bulk=True,
+        deleting=True,
+        taints=(Taint("k", "NoSchedule"), Taint("k2", "NoExecute", "v")),
     )
-    wire["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
-    found = nodes(wire)["n1"]
-    assert (found.ready, found.ready_since) == ("True", "2026-01-01T00:00:00Z")
-    assert {NodeAddress("InternalIP", "10.7.0.1"), NodeAddress("ExternalIP", "203.0.113.1")} <= set(found.addresses)
-    assert (found.labels["a"], found.provider_id, found.unschedulable) == ("b", "aws:///eu-1a/i-1", True)
-    assert Taint("k", "NoSchedule") in found.taints
-    assert found.deleting
 
 
 @pytest.mark.parametrize(
@@ -311,6 +348,68 @@ def service(**spec: Any) -> Any:
     """A decoded Service with this spec."""
     body = page("ServiceList", {"metadata": {"namespace": "edge", "name": "web", "uid": "u"}, "spec": spec})
     return SERVICES.list_page(body)[0][ObjectKey("edge", "web")]
+
+
+def test_decoded_service_has_only_the_used_fields() -> None:
+    """A decoded Service has the fields that the hub uses, and no others."""
+    wire: AsJson = {
+        "metadata": {
+            "namespace": "edge",
+            "name": "web",
+            "uid": "u",
+            "resourceVersion": "9",
+            "labels": {"a": "b"},
+            "annotations": {"c": "d"},
+            "deletionTimestamp": "2026-01-02T00:00:00Z",
+        },
+        "spec": {
+            "type": "LoadBalancer",
+            "selector": {"app": "web"},
+            "clusterIP": "10.96.0.7",
+            "clusterIPs": ["10.96.0.7", "fd00::7"],
+            "ipFamilies": ["IPv4", "IPv6"],
+            "publishNotReadyAddresses": True,
+            "ports": [
+                {
+                    "port": 443,
+                    "name": "https",
+                    "protocol": "UDP",
+                    "appProtocol": "h3",
+                    "targetPort": 8443,
+                    "nodePort": 30443,
+                }
+            ],
+            "healthCheckNodePort": 32000,
+            "externalTrafficPolicy": "Local",
+            "sessionAffinity": "None",
+        },
+    }
+    assert SERVICES.list_page(page("ServiceList", wire))[0] == {
+        ObjectKey("edge", "web"): Service(
+            "edge",
+            "web",
+            uid="u",
+            kind="LoadBalancer",
+            selector=True,
+            publish_not_ready=True,
+            families=("IPv4", "IPv6"),
+            cluster_ips=("10.96.0.7", "fd00::7"),
+            ports=(ServicePort(443, "https", "UDP", "h3", 8443, 30443),),
+            labels={"a": "b"},
+            annotations={"c": "d"},
+            health_check_node_port=32000,
+            deleting=True,
+            resource_version="9",
+            local_policies=("externalTrafficPolicy",),
+        )
+    }
+
+
+@pytest.mark.parametrize("spec", [{}, {"spec": None}, {"spec": {"ports": None, "clusterIPs": None}}])
+def test_service_without_anything_is_a_plain_one(spec: AsJson) -> None:
+    """A Service with only a name has the values that the API would set."""
+    wire = {"metadata": {"namespace": "edge", "name": "web"}, **spec}
+    assert SERVICES.list_page(page("ServiceList", wire))[0] == {ObjectKey("edge", "web"): Service("edge", "web")}
 
 
 @pytest.mark.parametrize(("selector", "has"), [(None, False), ({}, False), ({"a": "b"}, True)])
@@ -373,6 +472,40 @@ FULL = Slice(
 def test_slice_survives_a_round_trip() -> None:
     """Decoding an encoded slice gives the same slice."""
     assert decode_slice(encode_slice(FULL)) == FULL
+
+
+@pytest.mark.parametrize(("version", "tracked"), [("9", {"managedFields": [{}]}), ("", {})])
+def test_a_write_of_an_existing_slice_ends_the_tracking_of_fields(version: str, tracked: AsJson) -> None:
+    """A slice without a resourceVersion is created, and has no managedFields."""
+    written = json.loads(encode_slice(Slice("edge", "web-1", "IPv4", resource_version=version)))
+    assert written == {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "web-1",
+            "namespace": "edge",
+            **({"resourceVersion": version} if version else {}),
+            **tracked,
+        },
+        "addressType": "IPv4",
+        "endpoints": [],
+        "ports": [],
+    }
+
+
+@pytest.mark.parametrize("stamp", [None, "2026-01-02T00:00:00Z"])
+def test_slice_with_a_deletion_timestamp_is_being_deleted(stamp: str | None) -> None:
+    """A slice without the optional fields is empty, and being deleted only if it has a deletionTimestamp."""
+    meta = {"namespace": "edge", "name": "a", "uid": "u", "resourceVersion": "9", "deletionTimestamp": stamp}
+    expected = Slice("edge", "a", "IPv4", uid="u", resource_version="9", deleting=stamp is not None)
+    assert decode_slice(json.dumps({"metadata": meta}).encode()) == expected
+
+
+@pytest.mark.parametrize(("data", "kept"), [({"a": "b"}, {"a": "b"}), (None, {})])
+def test_config_map_has_its_data(data: AsJson | None, kept: AsJson) -> None:
+    """A ConfigMap without data is empty."""
+    body = json.dumps({"metadata": {"namespace": "edge", "name": "a"}, "data": data}).encode()
+    assert decode_config_map(body) == ConfigMap("edge", "a", kept)
 
 
 @pytest.mark.parametrize("nothing", ["null", "[]"])
@@ -454,6 +587,8 @@ def test_decode_error_names_the_expected_kind(decode: Callable[[bytes], object],
         (b"<html>", "it is not JSON"),
         (b'{"metadata":{"name":"\xff"}}', "it is not UTF-8"),
         (b'{"metadata":{"name":7}}', "a field is missing or has another type at metadata.name"),
+        (b"[]", "a field is missing or has another type"),
+        (b'{"x":' + b"[" * 100_000, "it is nested too deeply"),
     ],
 )
 def test_decode_error_has_words_of_its_own(body: bytes, why: str) -> None:
