@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hub.kube.http1 import HEAD_LIMIT, LINES_PER_ROUND, PAUSE_ABOVE, Connection, Head, ProtocolError
+from hub.kube.http1 import CHUNK_LINE_LIMIT, ERROR_LIMIT, HEAD_LIMIT, LINES_PER_ROUND, PAUSE_ABOVE, Connection, Head, ProtocolError
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -178,6 +178,11 @@ def test_invalid_content_length_is_refused(value: bytes) -> None:
         Head(OK + b"Content-Length: " + value)
 
 
+def test_longest_content_length_has_fifteen_digits() -> None:
+    """Fifteen digits are far more than any body, and not too large for a size."""
+    assert Head(OK + b"Content-Length: " + b"9" * 15).length == 10**15 - 1
+
+
 def test_content_length_twice_must_agree() -> None:
     """Content-Length may be repeated with the same value, but not with another one."""
     assert Head(OK + b"Content-Length: 5\r\ncontent-length:5").length == 5
@@ -274,8 +279,15 @@ def test_informational_answers_are_skipped() -> None:
 
 
 def test_informational_answers_without_end_are_refused() -> None:
-    """Too many 1xx answers are refused."""
-    other = peer().send(*[b"HTTP/1.1 100 Continue\r\n\r\n"] * 6)
+    """Five 1xx answers are skipped, for each request again; a sixth is refused."""
+    announced = [b"HTTP/1.1 199 Wait\r\n\r\n"] * 5
+    other = peer()
+    for _ in range(2):
+        assert other.send(*announced, OK + b"Content-Length: 2\r\n\r\nhi").body() == b"hi"
+        other.ask()
+    other.send(*announced)
+    assert not other.wire.aborted
+    other.send(announced[0])
     with pytest.raises(ProtocolError, match="announcements"):
         other.head.result()
 
@@ -367,10 +379,49 @@ def test_bad_chunk_size_is_refused(size: bytes) -> None:
         other.body()
 
 
-def test_chunk_line_above_the_limit_is_refused() -> None:
-    """Chunk extensions have a limit."""
+@pytest.mark.parametrize("pieces", [1, 9999])
+def test_chunk_line_above_the_limit_is_refused(pieces: int) -> None:
+    """A size line may have extensions up to the limit, including its line break, however it arrives."""
+    longest = b"2;".ljust(CHUNK_LINE_LIMIT - 2, b"x")
+    answer = CHUNKED + longest + b"\r\nhi\r\n0\r\n\r\n"
+    assert peer().send(*cut(answer, range(0, len(answer), len(answer) // pieces or 1))).body() == b"hi"
+    answer = CHUNKED + longest + b"x\r\nhi\r\n0\r\n\r\n"
     with pytest.raises(ProtocolError, match="chunk without a size"):
-        peer().send(CHUNKED + b"5;" + b"x" * 1100).body()
+        peer().send(*cut(answer, range(0, len(answer), len(answer) // pieces or 1))).body()
+
+
+def answers_of(status: int, body: bytes) -> dict[str, bytes]:
+    """An answer in every framing."""
+    line = b"HTTP/1.1 %d x\r\n" % status
+    return {
+        "length": line + b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
+        "chunked": line + b"Transfer-Encoding: chunked\r\n\r\n" + chunks(body),
+        "until close": line + b"\r\n" + body,
+    }
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked", "until close"])
+@pytest.mark.parametrize("status", [300, 404, 500])
+def test_body_of_an_error_is_cut(status: int, framing: str) -> None:
+    """Of an error, ERROR_LIMIT bytes are read; the connection is closed only if there are more."""
+    whole, more = b"x" * ERROR_LIMIT, b"x" * (ERROR_LIMIT + 1)
+    other = peer(1 << 20).send(answers_of(status, whole)[framing])
+    assert other.wire.aborted is False
+    assert other.end().body() == whole
+    other = peer(1 << 20).send(answers_of(status, more)[framing])
+    assert (other.body(), other.wire.aborted, other.connection.usable) == (whole, True, False)
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked", "until close"])
+def test_body_of_an_error_is_cut_at_the_limit_of_the_request(framing: str) -> None:
+    """A request with a lower limit reads no more of an error; a body below 300 that is too large is an error itself."""
+    assert peer(10).send(answers_of(300, b"x" * 11)[framing]).body() == b"x" * 10
+    assert peer(1 << 20).send(answers_of(299, b"x" * (ERROR_LIMIT + 1))[framing]).end().body() == b"x" * (
+        ERROR_LIMIT + 1
+    )
+    other = peer(10).send(answers_of(299, b"x" * 11)[framing])
+    with pytest.raises(ProtocolError, match="a body above 10 bytes"):
+        other.body()
 
 
 @pytest.mark.parametrize("after", [b"x\r\n", b"world\r\n"])

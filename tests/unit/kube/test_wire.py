@@ -38,7 +38,7 @@ from hub.model import (
     Taint,
 )
 
-RESOURCES = {"NodeList": NODES, "ServiceList": SERVICES, "EndpointSliceList": SLICES}
+RESOURCES: dict[str, Resource[Any]] = {"NodeList": NODES, "ServiceList": SERVICES, "EndpointSliceList": SLICES}
 
 AsJson = dict[str, Any]
 
