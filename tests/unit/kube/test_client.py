@@ -23,11 +23,12 @@ import uvloop
 from hub import errors
 from hub.kube import client as client_module
 from hub.kube import dial, http1
-from hub.kube.client import Client
+from hub.kube.client import Client, api_error, connection_error
 from hub.kube.cluster_access import Auth, ClientCertificate, ClusterAccess, Token, TokenFile
 from hub.kube.credentials import CHECK_INTERVAL, Credentials
 from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
+from hub.kube.tunnel import TunnelError
 from hub.runtime.clock import SystemClock
 from tests.support.apiserver.pki import Authority, Certificate
 from tests.support.clocks import AheadClock
@@ -602,6 +603,105 @@ async def test_refusal_is_typed(
         await client.request("GET", NODES)
     assert type(caught.value) is kind
     assert str(caught.value) == f"GET {NODES}: {code} {reason}: no because"
+
+
+@pytest.mark.parametrize(
+    ("code", "phrase", "retry_after", "body", "expected"),
+    [
+        (499, "Odd", None, b"", errors.ApiError(499, "", "Odd", what="GET /x")),
+        (500, "Oops", "0", b"", errors.ServerFault(500, "", "Oops", what="GET /x", retry_after=0.0)),
+        (
+            409,
+            "",
+            None,
+            b'{"kind":"Status","reason":"AlreadyExists"}',
+            errors.AlreadyExists(409, "AlreadyExists", what="GET /x"),
+        ),
+        (
+            422,
+            "",
+            None,
+            b'{"kind":"Status","reason":"AlreadyExists"}',
+            errors.Invalid(422, "AlreadyExists", what="GET /x"),
+        ),
+        (
+            429,
+            "Busy",
+            "7",
+            b'{"kind":"Status","message":"wait","details":{"retryAfterSeconds":3}}',
+            errors.TooManyRequests(429, "", "wait", what="GET /x", retry_after=7.0),
+        ),
+        (
+            429,
+            "Busy",
+            "soon",
+            b'{"kind":"Status","details":{"retryAfterSeconds":3,"causes":[{"message":"m"}]}}',
+            errors.TooManyRequests(429, "", "Busy", what="GET /x", retry_after=3.0, causes=(("", "m"),)),
+        ),
+        (
+            503,
+            "",
+            None,
+            b'{"kind":"Status","details":{"retryAfterSeconds":%d}}' % (1 << 60),
+            errors.ServerFault(503, "", "", what="GET /x", retry_after=float(1 << 53)),
+        ),
+        (503, "Busy", None, b'{"kind":"Status","details":{}}', errors.ServerFault(503, "", "Busy", what="GET /x")),
+        (404, "Gone", None, b'{"kind":"Pod","message":"secret"}', errors.NotFound(404, "", "Gone", what="GET /x")),
+    ],
+)
+def test_error_of_an_answer_has_all_its_parts(
+    code: int, phrase: str, retry_after: str | None, body: bytes, expected: errors.ApiError
+) -> None:
+    """The header counts before the Status, and the Status before the reason phrase."""
+    found = api_error(code, body, "GET /x", phrase=phrase, retry_after=retry_after)
+    assert (type(found), str(found), vars(found)) == (type(expected), str(expected), vars(expected))
+
+
+def verification_error() -> ssl.SSLCertVerificationError:
+    """A refused certificate."""
+    error = ssl.SSLCertVerificationError("refused")
+    error.verify_message = "self-signed certificate"
+    return error
+
+
+def tls_error(reason: str) -> ssl.SSLError:
+    """A failed handshake."""
+    error = ssl.SSLError(1, "odd")
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "says"),
+    [
+        (TimeoutError(), "timeout", "no answer in time"),
+        (TunnelError("no tunnel", "refused"), "refused", "no tunnel"),
+        (verification_error(), "", "its certificate is not accepted: self-signed certificate"),
+        (tls_error("WRONG_VERSION_NUMBER"), "", "TLS failed: WRONG_VERSION_NUMBER"),
+        (tls_error(""), "", "TLS failed: odd"),
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), "dns", "the name does not resolve (unknown)"),
+        (ConnectionRefusedError(), "refused", "connection refused"),
+        (ConnectionResetError(), "reset", "connection lost"),
+        (BrokenPipeError(), "reset", "connection lost"),
+        (OSError(errno.ENETUNREACH, "Network is unreachable"), "network", "Network is unreachable"),
+        (OSError("the name has no address"), "network", "the name has no address"),
+        (RuntimeError("odd"), "network", "odd"),
+    ],
+    ids=repr,
+)
+def test_failure_below_http_has_a_kind(error: Exception, kind: str, says: str) -> None:
+    """The error names the server and the problem; refused certificates and failed handshakes are told from others."""
+    found = connection_error(error, "https://api")
+    assert str(found) == f"https://api: {says}"
+    assert type(found) is (errors.ClusterUnreachable if kind else errors.CertificateRejected)
+    assert getattr(found, "kind", "") == kind
+
+
+def test_malformed_http_is_a_bad_answer_without_a_status() -> None:
+    """No status was understood, so it is 0."""
+    found = connection_error(http1.ProtocolError("a chunk without a size"), "https://api")
+    assert isinstance(found, errors.BadAnswer)
+    assert (found.status, str(found)) == (0, "https://api: 0 : not an acceptable answer: a chunk without a size")
 
 
 async def test_refusal_keeps_the_connection(server: RawServer, client: Client) -> None:

@@ -14,7 +14,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hub.kube.http1 import CHUNK_LINE_LIMIT, ERROR_LIMIT, HEAD_LIMIT, LINES_PER_ROUND, PAUSE_ABOVE, Connection, Head, ProtocolError
+from hub.kube.http1 import (
+    CHUNK_LINE_LIMIT,
+    ERROR_LIMIT,
+    HEAD_LIMIT,
+    LINES_PER_ROUND,
+    PAUSE_ABOVE,
+    Connection,
+    Head,
+    ProtocolError,
+)
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
