@@ -192,7 +192,7 @@ class Connection(asyncio.Protocol):
             self._left = head.length
         if self._head_waiter is not None and not self._head_waiter.done():
             self._head_waiter.set_result(head)
-        if head.status == 204 or (head.length == 0 and not head.chunked):
+        if head.status == 204 or head.length == 0:
             self._finish()
             return False
         return True

@@ -53,7 +53,7 @@ class KubeconfigPolicy:
         denied_servers: (host, port) of API servers that a remote cluster may not have: see
             :func:`~hub.kube.hub_access.in_cluster_servers`.
         trusted: whether this is the hub's own kubeconfig, given by the operator: it may run any program and read any
-            file, and ``denied_servers`` does not apply.
+            file.
     """
 
     allow_exec: frozenset[str] = frozenset()
@@ -268,7 +268,7 @@ def access_of(document: Document, policy: KubeconfigPolicy, context: str | None)
         tls_server_name=server_name,
         proxy=_proxy(cluster),
         namespace=namespace,
-        folders=() if policy.trusted else policy.folders,
+        folders=policy.folders,
     )
 
 
@@ -291,7 +291,7 @@ def _server(cluster: _Fields) -> str:
         cluster.refuse("server", "needs a host and a port between 1 and 65535")
     if (problem := host_problem(host)) is not None:
         cluster.refuse("server", f"its host is {problem}; give the API server's own name or address")
-    if not cluster.policy.trusted and (same_host(host), port) in cluster.policy.denied_servers:
+    if (same_host(host), port) in cluster.policy.denied_servers:
         cluster.refuse("server", 'is the hub cluster itself; use the built-in cluster "local"')
     shown = f"[{host}]" if ":" in host else host
     return f"https://{shown}{'' if port == 443 else f':{port}'}{url.path.rstrip('/')}"

@@ -10,6 +10,7 @@ import ipaddress
 import re
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes, urlsplit
@@ -186,10 +187,8 @@ def no_proxy(proxy: Proxy, text: str) -> Proxies:
         if item == "*":
             return Proxies(proxy, nothing=True)
         if "/" in item:
-            try:
+            with suppress(ValueError):
                 networks.append(ipaddress.ip_network(item, strict=False))
-            except ValueError:
-                continue
             continue
         match = re.fullmatch(r"\[([^\]]*)\]:(\d+)|([^:]*):(\d+)|(.*)", item)
         assert match is not None  # noqa: S101 - the last alternative matches everything

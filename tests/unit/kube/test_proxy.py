@@ -8,7 +8,8 @@ import traceback
 import pytest
 
 from hub.errors import UsageError
-from hub.kube.proxy import BadProxy, Proxies, Proxy, host_and_port, no_proxy, parse_proxy, proxies_of
+from hub.kube.proxy import BadProxy, Login, Proxies, Proxy, host_and_port, no_proxy, parse_proxy, proxies_of
+from hub.kube.secret import Secret
 
 CANARY = "hunter2canary"
 
@@ -31,6 +32,30 @@ def test_a_url_names_scheme_host_and_port(url: str, scheme: str, host: str, port
 def test_the_text_of_a_proxy_is_its_url_without_the_login() -> None:
     """IPv6 addresses are in brackets again."""
     assert str(parse_proxy(f"http://joe:{CANARY}@[2001:db8::1]:3128")) == "http://[2001:db8::1]:3128"
+
+
+def test_proxy_without_a_login_has_nothing_to_hide() -> None:
+    """Its URL for libraries is its text."""
+    proxy = parse_proxy("socks5://[2001:db8::1]")
+    assert (proxy.url.reveal(), proxy.secrets()) == ("socks5://[2001:db8::1]:1080", ())
+
+
+def test_all_forms_of_a_password_are_secret() -> None:
+    """The password may appear as it is, quoted in a URL, or encoded in a header."""
+    proxy = parse_proxy("http://joe:p%3Aw@proxy")
+    assert proxy.secrets() == ("http://joe:p%3Aw@proxy:80", "p:w", "p%3Aw", "am9lOnA6dw==")
+
+
+@pytest.mark.parametrize("size", [1, 255])
+def test_socks5_sends_users_and_passwords_of_up_to_255_bytes(size: int) -> None:
+    """SOCKS5 has one byte for the length; HTTP has no limit, and no use for a colon in the user only."""
+    text = "x" * size
+    assert parse_proxy(f"socks5://{text}:{text}@proxy").login == Login(Secret(text), Secret(text))
+    for user, password in ((text, ""), ("", text), (text, "x" * 256), ("x" * 256, text)):
+        with pytest.raises(BadProxy, match="1 to 255 bytes"):
+            parse_proxy(f"socks5h://{user}:{password}@proxy")
+    assert parse_proxy(f"http://:{text * 2}@proxy").login == Login(Secret(""), Secret(text * 2))
+    assert parse_proxy("socks5://a%3Ab:c@proxy").login == Login(Secret("a:b"), Secret("c"))
 
 
 def test_user_and_password_are_decoded() -> None:
