@@ -144,4 +144,5 @@ class _Parser:
 
 
 def _line(event: yaml.Event) -> int:
-    return event.start_mark.line + 1 if event.start_mark is not None else 0
+    assert event.start_mark is not None  # noqa: S101 - the parser has set it
+    return event.start_mark.line + 1

@@ -146,7 +146,11 @@ def test_exec_by_bare_name_runs_the_program_of_the_flag() -> None:
     access = parse(
         {"exec": PLUGIN},
         KubeconfigPolicy(allow_exec=frozenset({"/usr/local/bin/aws"})),
-        extensions=[{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x", "n": 1}}],
+        extensions=[
+            "x",
+            {"name": "other", "extension": 1},
+            {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x", "n": 1}},
+        ],
     )
     assert access.auth == Exec(
         command="/usr/local/bin/aws",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import copy
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ import yaml
 
 from hub.errors import KubeconfigError
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
-from hub.kube.kubeconfig_yaml import MAX_BYTES
+from hub.kube.kubeconfig_document import quote
+from hub.kube.kubeconfig_yaml import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_yaml
 
 ORIGIN = "Secret hub/prod, key kubeconfig"
 VERSION = "client.authentication.k8s.io/v1"
@@ -289,12 +291,115 @@ def test_hostile_yaml_is_refused_and_its_twin_loads(bad: bytes, good: bytes, say
     parse_kubeconfig(good + b"\n" + TEXT.encode(), origin=ORIGIN, policy=KubeconfigPolicy())
 
 
-@pytest.mark.parametrize("document", [b"", b"# nothing\n", b"hunter2", b"[hunter2]", b"7", b"null"])
-def test_non_mapping_document_is_refused(document: bytes) -> None:
-    """The error for an empty file or a list says what is expected."""
-    with pytest.raises(KubeconfigError, match=r"empty; write|not a kubeconfig") as caught:
-        parse_kubeconfig(document, origin=ORIGIN, policy=KubeconfigPolicy())
-    assert "hunter2" not in str(caught.value)
+@pytest.mark.parametrize(
+    ("of_size", "largest", "says"),
+    [
+        (lambda size: b"[" * size + b"]" * size, MAX_DEPTH + 1, "nested deeper than 32 levels"),
+        (lambda size: b"{a: " * size + b"}" * size, MAX_DEPTH, "nested deeper than 32 levels"),
+        (lambda size: b"[" + b"1," * size + b"]", MAX_NODES - 1, "more than 20000 values"),
+        (lambda size: b"#" * size, MAX_BYTES, "larger than 1048576 bytes"),
+    ],
+    ids=["lists", "mappings", "values", "bytes"],
+)
+def test_largest_yaml_is_parsed_and_larger_is_refused(of_size: Callable[[int], bytes], largest: int, says: str) -> None:
+    """A document at a limit is parsed, and one above it is refused; the keys of a mapping are one level deeper."""
+    parse_yaml(of_size(largest), ORIGIN)
+    with pytest.raises(KubeconfigError, match=says):
+        parse_yaml(of_size(largest + 1), ORIGIN)
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        (b"a: [1\nb: 2\n", "x:2:2: not valid YAML; check indentation and quotes there"),
+        (b"a: {b: 1\n", "x:2:1: not valid YAML; check indentation and quotes there"),
+        (b"a: 'b\n", "x:2:1: not valid YAML; check indentation and quotes there"),
+        (b"a: \x07", "x: not valid YAML: it holds characters that YAML does not allow"),
+        (b"a: 1\n---\nb: 1\n", "x:2: a second YAML document; keep one kubeconfig in a file"),
+        (b"a: 1\nb:\n  c: &d e\n", "x:3: YAML anchors and aliases are not accepted; write the value out"),
+    ],
+)
+def test_yaml_error_has_the_place_of_the_problem(document: bytes, says: str) -> None:
+    """Lines and columns begin at 1; the place is that of the problem, not that of the value around it."""
+    with pytest.raises(KubeconfigError) as caught:
+        parse_yaml(document, "x")
+    assert str(caught.value) == says
+
+
+def test_yaml_values_are_those_of_json() -> None:
+    """Null, bool and JSON numbers are values; quoted ones and all other scalars are text."""
+    document = b"""
+n: [null, ~, Null, '', 'null', "~"]
+b: [true, True, yes, on, false, no, off, 'true', "no"]
+i: [7, -7, 0, '7', 0x10, 1_000, 010]
+f: [1.5, -1e3, .5, .inf, '1.5']
+t: [2026-01-01, a b, "<<"]
+e:
+"""
+    found = parse_yaml(document, "x")
+    assert found == {
+        "n": [None, None, None, "", "null", "~"],
+        "b": [True, True, True, True, False, False, False, "true", "no"],
+        "i": [7, -7, 0, "7", "0x10", "1_000", "010"],
+        "f": [1.5, "-1e3", ".5", ".inf", "1.5"],
+        "t": ["2026-01-01", "a b", "<<"],
+        "e": None,
+    }
+    assert found.lines == {"n": 2, "b": 3, "i": 4, "f": 5, "t": 6, "e": 7}
+
+
+EMPTY = "empty; write the file with: kubectl config view --flatten --minify"
+NO_MAPPING = "not a kubeconfig: a mapping with clusters, contexts and users is expected"
+NO_CONFIG = "not a kubeconfig: kind Config of apiVersion v1 is expected"
+NAMELESS = "users[0]: needs a name (text; put it in quotes)"
+NO_CONTEXT = "no context given and no current-context set; it has: no contexts at all"
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        (b"", f"x: {EMPTY}"),
+        (b"# nothing\n", f"x: {EMPTY}"),
+        (b"null", f"x: {EMPTY}"),
+        (b"hunter2", f"x: {NO_MAPPING}"),
+        (b"[hunter2]", f"x: {NO_MAPPING}"),
+        (b"7", f"x: {NO_MAPPING}"),
+        (b"{}", f"x: {NO_CONTEXT}"),
+        (b"contexts: []", f"x: {NO_CONTEXT}"),
+        (b"current-context: ''\nkind: Config\napiVersion: v1", f"x: {NO_CONTEXT}"),
+        (b"current-context: 7", "x: current-context: must be text; put it in quotes"),
+        (b"kind: Secret", f"x: {NO_CONFIG}; give the decoded value of its key, not the Secret"),
+        (b"kind: Pod", f"x: {NO_CONFIG}"),
+        (b"apiVersion: v2", f"x: {NO_CONFIG}"),
+        (b"a: 1\nusers: {}", "x:2: users: must be a list of entries with name and user"),
+        (b"contexts: x", "x:1: contexts: must be a list of entries with name and context"),
+        (b"users: [x]", f"x: {NAMELESS}"),
+        (b"users: [{name: ''}]", f"x: {NAMELESS}"),
+        (b"users: [{name: 7}]", f"x: {NAMELESS}"),
+        (b"users: [{name: u}, {name: u}]", 'x: users[1]: the name "u" is taken; rename one'),
+        (b"users: [{name: u, user: x}]", f"x: {NO_CONTEXT}"),
+    ],
+)
+def test_document_that_is_no_kubeconfig_is_refused(document: bytes, says: str) -> None:
+    """The error says what is expected, and quotes nothing but names."""
+    with pytest.raises(KubeconfigError) as caught:
+        parse_kubeconfig(document, origin="x", policy=KubeconfigPolicy())
+    assert str(caught.value) == says
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("hub", '"hub"'),
+        ("x" * 100, f'"{"x" * 100}"'),
+        ("x" * 101, f'"{"x" * 100}"'),
+        ("\n" + "x" * 99, f"'\\n{'x' * 99}'"),
+        ("\n" + "x" * 100, f"'\\n{'x' * 98}\\u2026'"),
+    ],
+)
+def test_a_name_is_quoted_on_one_line_and_cut(name: str, shown: str) -> None:
+    """Of a name, 100 characters are shown; one that is not printable is escaped."""
+    assert quote(name) == shown
 
 
 def test_other_entries_of_the_file_are_not_judged() -> None:
