@@ -50,8 +50,23 @@ def test_in_cluster_access_needs_environment_and_token(tmp_path: Path) -> None:
     """Without the environment variables or the token, there is no in-cluster access."""
     environ = service_account(tmp_path)
     assert load_in_cluster({}, tmp_path) is None
+    for name in environ:
+        assert load_in_cluster({**environ, name: ""}, tmp_path) is None
     (tmp_path / "token").unlink()
     assert load_in_cluster(environ, tmp_path) is None
+
+
+@pytest.mark.parametrize("written", [None, " \n"])
+def test_in_cluster_access_may_lack_a_namespace(tmp_path: Path, written: str | None) -> None:
+    """A service account without a namespace file, or with an empty one, has no namespace; IPv4 has no brackets."""
+    environ = {**service_account(tmp_path), "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    if written is None:
+        (tmp_path / "namespace").unlink()
+    else:
+        (tmp_path / "namespace").write_text(written)
+    access = load_in_cluster(environ, tmp_path)
+    assert access is not None
+    assert (access.server, access.namespace) == ("https://10.96.0.1:443", None)
 
 
 def test_hub_access_prefers_the_given_path(tmp_path: Path) -> None:
@@ -86,7 +101,26 @@ def test_hub_access_error_names_places_and_flag(tmp_path: Path) -> None:
         load_hub_access(environ={"HOME": str(tmp_path)})
 
 
-def test_in_cluster_servers_covers_names_and_address() -> None:
+NAMES = {
+    ("kubernetes", 443),
+    ("kubernetes.default", 443),
+    ("kubernetes.default.svc", 443),
+    ("kubernetes.default.svc.cluster.local", 443),
+}
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "more"),
+    [
+        ("FD00:0::1", "6443", {("fd00::1", 6443)}),
+        ("10.96.0.1", "443", {("10.96.0.1", 443)}),
+        ("10.96.0.1", "", set()),
+        ("10.96.0.1", "https", set()),
+        ("", "443", set()),
+    ],
+)
+def test_in_cluster_servers_covers_names_and_address(host: str, port: str, more: set[tuple[str, int]]) -> None:
     """The hub cluster is recognized by its names and by the address in the environment, in any spelling."""
-    servers = in_cluster_servers({"KUBERNETES_SERVICE_HOST": "FD00:0::1", "KUBERNETES_SERVICE_PORT": "443"})
-    assert {("fd00::1", 443), ("kubernetes.default.svc", 443)} <= servers
+    servers = in_cluster_servers({"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port})
+    assert servers == NAMES | more
+    assert in_cluster_servers({}) == NAMES

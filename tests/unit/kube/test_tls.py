@@ -159,11 +159,30 @@ def test_validity_agrees_with_the_ssl_module() -> None:
     """For CAs, the result is the same as that of the ssl module, which does not show leaves."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=AUTHORITY.pem)
-    shown = context.get_ca_certs()[0]["notAfter"]
-    assert isinstance(shown, str)
-    found = validity(AUTHORITY.pem.encode())
-    assert found is not None
-    assert found[1] == ssl.cert_time_to_seconds(shown)
+    shown = context.get_ca_certs()[0]
+    expected = tuple(ssl.cert_time_to_seconds(str(shown[name])) for name in ("notBefore", "notAfter"))
+    assert validity(AUTHORITY.pem.encode()) == expected
+
+
+def element(tag: int, content: bytes) -> bytes:
+    """A DER element."""
+    size = len(content)
+    if size < 0x80:
+        return bytes((tag, size)) + content
+    octets = (size.bit_length() + 7) // 8
+    return bytes((tag, 0x80 | octets)) + size.to_bytes(octets, "big") + content
+
+
+@pytest.mark.parametrize("version", [b"", element(0xA0, b"\x02\x01\x02")], ids=["version 1", "version 3"])
+@pytest.mark.parametrize("size", [1, 0x7F, 0x80, 0x100, 0x10000])
+def test_validity_follows_everything_before_it(version: bytes, size: int) -> None:
+    """Fields before the validity may have any length; certificates of version 1 lack the version."""
+    times = element(0x17, b"260101000000Z") + element(0x18, b"20500101000000Z")
+    before = element(0x02, b"\x01"), element(0x30, b""), element(0x30, b"x" * size)
+    whole = element(0x30, element(0x30, version + b"".join(before) + element(0x30, times)) + element(0x30, b""))
+    expected = datetime(2026, 1, 1, tzinfo=UTC).timestamp(), datetime(2050, 1, 1, tzinfo=UTC).timestamp()
+    assert validity(ssl.DER_cert_to_PEM_cert(whole).encode()) == expected
+    assert validity(ssl.DER_cert_to_PEM_cert(whole[:-3]).encode()) is None
 
 
 def test_validity_reads_two_digit_years_as_1950_to_2049() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hub.errors import BadAnswer
 from hub.kube.client import Client
 from hub.kube.secret import Secret
-from hub.kube.tokens import account_of, request_token, token_life
+from hub.kube.tokens import FAR_FUTURE, account_of, request_token, token_life
 from hub.onboarding.renewal import due
 
 
@@ -27,7 +27,16 @@ def jwt(**claims: Any) -> Secret:
         (jwt(iat=100, exp=300), (100.0, 300.0)),
         (jwt(nbf=100, exp=300), (100.0, 300.0)),
         (jwt(exp=300), (None, 300.0)),
+        (jwt(iat=100, nbf=50, exp=300), (100.0, 300.0)),
+        (jwt(iat=1, exp=2), (1.0, 2.0)),
+        (jwt(iat=0, exp=1), (None, 1.0)),
+        (jwt(iat=300, exp=300), (None, 300.0)),
+        (jwt(iat="x", exp=300), (None, 300.0)),
         (jwt(iat=400, exp=300), (None, 300.0)),
+        (jwt(exp=FAR_FUTURE - 1), (None, FAR_FUTURE - 1)),
+        (jwt(exp=FAR_FUTURE), None),
+        (Secret(jwt(exp=300).reveal() + ".x"), None),
+        (Secret(jwt(exp=300).reveal().rpartition(".")[0]), None),
         (jwt(iat="x", exp="soon"), None),
         (jwt(exp=1e15), None),
         (jwt(exp=-1), None),
@@ -107,5 +116,6 @@ async def test_a_token_is_asked_for_by_account_and_length() -> None:
 )
 async def test_an_answer_without_a_usable_token_is_an_error(answer: object, says: str) -> None:
     """An answer without a token or without an expiry is a BadAnswer."""
-    with pytest.raises(BadAnswer, match=says):
+    with pytest.raises(BadAnswer, match=says) as caught:
         await request_token(cast("Client", Api(answer)), ("hub", "reader"), 3600)
+    assert (caught.value.status, caught.value.reason) == (200, "")
