@@ -196,6 +196,18 @@ async def test_reload_explains_an_expired_token(clock: ManualClock) -> None:
         await credentials.reload()
 
 
+@pytest.mark.parametrize(("left", "explained"), [(1, False), (0, True)])
+async def test_reload_tells_a_refused_token_from_an_expired_one(left: float, explained: bool) -> None:
+    """A token has expired from the second of its expiry on; a 401 before that has another reason."""
+    credentials = of(Token(Secret(jwt(2e9 + left))), ManualClock(wall_time=2e9))
+    await credentials.headers()
+    if explained:
+        with pytest.raises(CredentialError, match=r"the credential expired at 2033-05-18T03:33:20Z; renew it$"):
+            await credentials.reload()
+    else:
+        assert await credentials.reload() is False
+
+
 @pytest.mark.parametrize("value", ["abc", "a.b.c", "e30.e30.x", jwt(None), jwt(-5), jwt(1e300), "e30.W10.x"])
 async def test_expires_at_is_unknown_for_other_tokens(clock: ManualClock, value: str) -> None:
     """``expires_at`` is None unless the token is a JWT with a sensible exp claim."""
@@ -460,6 +472,76 @@ async def test_exec_short_lived_token_does_not_run_the_plugin_for_every_request(
         await credentials.headers()
         clock.advance(1)
     assert plugin.runs == 1
+
+
+@pytest.mark.parametrize(("life", "used"), [(900, 600), (602, 302), (600, 300), (598, 299), (60, 30)])
+async def test_exec_token_is_renewed_before_its_end_or_at_half_its_life(
+    plugin: Plugin, life: float, used: float
+) -> None:
+    """A token is used until five minutes before its end, or for half its life if that is longer."""
+    clock = ManualClock(wall_time=2e9)
+    plugin.answers(token="t1", expirationTimestamp=stamp(2e9 + life))
+    credentials = of(plugin.auth(), clock)
+    runs = []
+    for seconds in (0.0, used - 0.5, 0.5):
+        clock.advance(seconds)
+        await credentials.headers()
+        runs.append(plugin.runs)
+    assert runs == [1, 1, 2]
+
+
+async def test_exec_token_that_ends_now_has_expired(plugin: Plugin) -> None:
+    """A token is refused from the second of its expiry on."""
+    clock = ManualClock(wall_time=2e9)
+    plugin.answers(token="t1", expirationTimestamp=stamp(2e9 + 1))
+    assert await token(of(plugin.auth(), clock)) == "t1"
+    clock.advance(1)
+    with pytest.raises(CredentialError, match=r"expired at 2033-05-18T03:33:21Z, or this machine's clock is wrong$"):
+        await of(plugin.auth(), clock).headers()
+
+
+async def test_exec_runs_again_after_a_401_once_in_ten_seconds(clock: ManualClock, plugin: Plugin) -> None:
+    """A 401 within ten seconds of the last run does not start the plugin."""
+    credentials = of(plugin.auth(), clock)
+    runs = []
+    for seconds in (0.0, 9.5, 0.5, 9.5, 0.5):
+        clock.advance(seconds)
+        assert await (credentials.reload() if seconds else credentials.headers()) in (
+            False,
+            {"Authorization": "Bearer t1"},
+        )
+        runs.append(plugin.runs)
+    assert runs == [1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("asks", "more", "told"),
+    [
+        (False, {"tls_server_name": "api.internal"}, {}),
+        (True, {}, {"cluster": {"server": "https://api:6443"}}),
+        (
+            True,
+            {"tls_server_name": "api.internal", "proxy": parse_proxy("http://j:pw@p:3128")},
+            {
+                "cluster": {
+                    "server": "https://api:6443",
+                    "tls-server-name": "api.internal",
+                    "proxy-url": "http://j:pw@p:3128",
+                }
+            },
+        ),
+    ],
+)
+async def test_exec_is_told_of_the_cluster_if_it_asks(
+    clock: ManualClock, plugin: Plugin, tmp_path: Path, asks: bool, more: dict[str, Any], told: dict[str, Any]
+) -> None:
+    """KUBERNETES_EXEC_INFO has only what the kubeconfig has, and the cluster only with provideClusterInfo."""
+    plugin.script(f"echo $KUBERNETES_EXEC_INFO > {tmp_path}/info; exit 1")
+    access = ClusterAccess("https://api:6443", plugin.auth(provide_cluster_info=asks), "x", **more)
+    with pytest.raises(CredentialError):
+        await Credentials(access, clock).headers()
+    info = json.loads((tmp_path / "info").read_text())
+    assert info == {"apiVersion": V1, "kind": "ExecCredential", "spec": {"interactive": False, **told}}
 
 
 async def test_exec_concurrent_requests_share_one_run(clock: ManualClock, plugin: Plugin) -> None:
