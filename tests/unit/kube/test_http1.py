@@ -24,32 +24,11 @@ from hub.kube.http1 import (
     Head,
     ProtocolError,
 )
+from tests.support.transport import Wire
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 LIMIT = 1000
-
-
-class Wire(asyncio.Transport):
-    """A transport that records the calls of a connection."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent = b""
-        self.aborted = False
-        self.reading = True
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.sent += bytes(data)
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
 
 
 class Peer:

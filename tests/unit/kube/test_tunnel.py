@@ -14,18 +14,23 @@ from typing import Any
 import pytest
 import uvloop
 
-from hub import errors
+from hub import __version__, errors
 from hub.kube import client as client_module
 from hub.kube.client import Client
 from hub.kube.cluster_access import Auth, ClientCertificate, ClusterAccess, Token
 from hub.kube.credentials import Credentials
+from hub.kube.http1 import HEAD_LIMIT, MAX_INFORMATIONAL, Connection
 from hub.kube.proxy import parse_proxy
 from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
+from hub.kube.tls import client_context
+from hub.kube.tls_stream import TlsStream
+from hub.kube.tunnel import Passage, Tunnel
 from hub.runtime.clock import SystemClock
 from tests.support.apiserver.pki import Authority
 from tests.support.forward_proxy import ForwardProxy
 from tests.support.garbage import garbage
+from tests.support.transport import Wire
 from tests.support.waiting import until
 from tests.unit.kube.test_client import AUTHORITY, NODES, OTHER, STREAM, RawServer, chunk, ok, then_hang
 
@@ -210,6 +215,117 @@ async def test_closed_client_leaves_no_connection(server: RawServer, tmp_path: P
                 await client.request("GET", NODES)
                 await until(lambda: server.open == 1)
             await until(lambda: server.open == 0)
+
+
+# --- byte by byte --------------------------------------------------------------------------------------
+
+
+class Talk:
+    """A tunnel through a proxy whose answers a test writes."""
+
+    def __init__(self, url: str, host: str) -> None:
+        context = client_context(AUTHORITY.pem.encode())
+        self.stream = TlsStream(Connection(asyncio.get_running_loop()), context, "api.test")
+        self.tunnel = Tunnel(Passage(parse_proxy(url), host, 6443))
+        self.tunnel.lead_to(self.stream)
+        self.line = Wire()
+        self.tunnel.connection_made(self.line)
+
+    def hear(self, answer: bytes) -> bytes:
+        """Answer byte by byte; returns the bytes that were sent before, none of which may follow a part of it."""
+        sent, self.line.sent = self.line.sent, b""
+        for at in range(len(answer)):
+            assert (self.line.sent, self.tunnel.open) == (b"", False)
+            self.tunnel.data_received(answer[at : at + 1])
+        return sent
+
+    def problem(self) -> str:
+        """The error of the tunnel."""
+        assert self.line.aborted
+        return str(self.stream.secured.exception())
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "talk"),
+    [
+        (
+            "socks5h://proxy",
+            "api.test",
+            [(b"\x05\x01\x00", b"\x05\x00"), (b"\x05\x01\x00\x03\x08api.test\x19\x2b", b"\x05\x00\x00\x01" + bytes(6))],
+        ),
+        (
+            "socks5://joe:pw@proxy",
+            "10.0.0.1",
+            [
+                (b"\x05\x02\x00\x02", b"\x05\x02"),
+                (b"\x01\x03joe\x02pw", b"\x01\x00"),
+                (b"\x05\x01\x00\x01\x0a\x00\x00\x01\x19\x2b", b"\x05\x00\x00\x04" + bytes(18)),
+            ],
+        ),
+        (
+            "socks5://joe:pw@proxy",
+            "2001:db8::1",
+            [
+                (b"\x05\x02\x00\x02", b"\x05\x00"),
+                (
+                    b"\x05\x01\x00\x04\x20\x01\x0d\xb8" + bytes(11) + b"\x01\x19\x2b",
+                    b"\x05\x00\x00\x03\x05proxy" + bytes(2),
+                ),
+            ],
+        ),
+        (
+            "http://proxy",
+            "2001:db8::1",
+            [
+                (
+                    b"CONNECT [2001:db8::1]:6443 HTTP/1.1\r\nHost: [2001:db8::1]:6443\r\n"
+                    + f"User-Agent: endpointslice-hub/{__version__}\r\n\r\n".encode(),
+                    b"HTTP/1.1 199 Wait\r\n\r\n" * MAX_INFORMATIONAL + b"HTTP/1.1 299 Odd\r\nX: y\r\n\r\n",
+                )
+            ],
+        ),
+    ],
+)
+async def test_tunnel_opens_with_the_last_byte_of_the_answer(
+    url: str, host: str, talk: list[tuple[bytes, bytes]]
+) -> None:
+    """The proxy gets exactly these bytes; TLS begins when its answer is complete."""
+    through_it = Talk(url, host)
+    assert [through_it.hear(answer) for _, answer in talk] == [said for said, _ in talk]
+    assert through_it.tunnel.open
+    assert through_it.line.protocol is through_it.stream
+    assert through_it.line.sent[:3].hex() == HELLO
+
+
+@pytest.mark.parametrize(("more", "opens"), [(0, True), (1, False)])
+async def test_headers_of_a_proxy_have_a_limit(more: int, opens: bool) -> None:
+    """Headers of exactly the limit are accepted, and one byte more is refused."""
+    talk = Talk("http://proxy", "api.test")
+    talk.tunnel.data_received(b"HTTP/1.1 200 OK\r\nX: ".ljust(HEAD_LIMIT + more, b"y") + b"\r\n\r\n")
+    assert talk.tunnel.open is opens
+    if not opens:
+        assert "headers above 64 KiB" in talk.problem()
+
+
+@pytest.mark.parametrize(
+    ("url", "answer", "says"),
+    [
+        ("http://proxy", b"HTTP/1.1 199 Wait\r\n\r\n" * (MAX_INFORMATIONAL + 1), "1xx announcements"),
+        ("http://proxy", b"HTTP/1.1 300 Odd\r\n\r\n", "answers 300 Multiple Choices: check that it is a proxy"),
+        ("http://proxy", b"HTTP/1.1 502 Odd\r\n\r\n", "api.test:6443 cannot be reached from there"),
+        ("socks5h://proxy", b"\x05\x02", "wants a login: write socks5h://USER:PASSWORD@proxy:1080"),
+        ("socks5h://proxy", b"\x05\x00\x04\x00\x00\x01", "the proxy's answer is not SOCKS5"),
+        ("socks5h://proxy", b"\x05\x00\x05\x07\x00\x01", "answers 7 to api.test:6443: it does not support CONNECT"),
+        ("socks5h://proxy", b"\x05\x00\x05\x08\x00\x01", "it does not support this kind of address"),
+    ],
+)
+async def test_refusal_of_a_proxy_is_explained(url: str, answer: bytes, says: str) -> None:
+    """The error comes with the last byte that it needs."""
+    talk = Talk(url, "api.test")
+    for at in range(len(answer)):
+        assert not talk.line.aborted
+        talk.tunnel.data_received(answer[at : at + 1])
+    assert says in talk.problem()
 
 
 # --- bad proxies ---------------------------------------------------------------------------------------
