@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hub_testkit import SimulatedCluster, make_node, make_service, make_slice
@@ -27,6 +27,7 @@ from hub.kube.secret import Secret
 from hub.kube.wire import NODES, SLICES, Resource
 from hub.model import ObjectKey
 from hub.runtime.clock import SystemClock
+from tests.support.clocks import ManualClock
 from tests.support.waiting import until
 
 
@@ -838,3 +839,173 @@ async def test_cancellation_is_not_lost_to_a_slot(rounds: int) -> None:
         await asyncio.wait_for(waiter, 1)
     async with asyncio.timeout(1), slots.take():
         pass
+
+
+# --- scripts -------------------------------------------------------------------------------------
+
+
+class Ended(Exception):
+    """The script of a test is over."""
+
+
+class Scripted:
+    """A client whose watches are scripts: the seconds that pass, then a line that arrives or the error that ends it.
+
+    Attributes:
+        did: ``list`` and ``watch VERSION`` for each request.
+    """
+
+    def __init__(self, clock: ManualClock, *watches: list[tuple[float, bytes | Exception | None]]) -> None:
+        self.clock = clock
+        self.watches = list(watches)
+        self.did: list[str] = []
+
+    async def reach(self) -> None:
+        """Connect."""
+
+    async def request(self, method: str, path: str, *, params: dict[str, str], timeout: float) -> bytes:  # noqa: ASYNC109
+        self.did.append("list")
+        return b'{"kind":"NodeList","metadata":{"resourceVersion":"5"},"items":[]}'
+
+    @asynccontextmanager
+    async def watch(self, path: str, params: dict[str, str]) -> AsyncIterator[Scripted]:
+        if not self.watches:
+            raise Ended
+        self.did.append(f"watch {params['resourceVersion']}")
+        yield self
+
+    async def follow(self, take: Callable[[bytes], None]) -> None:
+        for seconds, what in self.watches.pop(0):
+            self.clock.advance(seconds)
+            if isinstance(what, Exception):
+                raise what
+            if what is not None:
+                take(what)
+
+
+class Sleepless(ManualClock):
+    """A clock that records its sleeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.advance(seconds)
+
+
+async def scripted(
+    *watches: list[tuple[float, bytes | Exception | None]],
+) -> tuple[Scripted, Sleepless, Kept, Reflector[Any]]:
+    """Follow these watches to the end of the last one."""
+    clock, kept = Sleepless(), Kept()
+    client = Scripted(clock, *watches)
+    reflector = Reflector("nodes", cast("Client", client), NODES, kept, kept, clock)
+    with pytest.raises(Ended):
+        await reflector.run()
+    return client, clock, kept, reflector
+
+
+def node_event(kind: str, version: int, **node: Any) -> bytes:
+    """A line of a watch."""
+    meta = {"name": "n1", "resourceVersion": str(version)}
+    return json.dumps({"type": kind, "object": {"metadata": meta, **node}}).encode()
+
+
+EXPIRED = errors.Expired(410, "Expired", "too old")
+
+
+@pytest.mark.parametrize(("apart", "sleeps"), [(29.5, 1), (30.0, 0), (30.5, 0)])
+async def test_versions_that_expire_within_30_seconds_are_waited_for(apart: float, sleeps: int) -> None:
+    """The first one leads to a list at once; one that follows in less than 30 s is delayed, and not a failure."""
+    client, clock, kept, _ = await scripted([(100.0, EXPIRED)], [(apart, EXPIRED)])
+    assert client.did == ["list", "watch 5", "list", "watch 5", "list"]
+    assert (len(clock.slept), kept.errors) == (sleeps, [])
+
+
+LINE = node_event("MODIFIED", 6)
+
+
+@pytest.mark.parametrize(
+    ("watches", "did", "failures"),
+    [
+        ([[(1.0, None)], [(1.0, None)]], ["list", "watch 5", "watch 5", "list"], 0),
+        ([[(1.0, None)], [(1.0, LINE)], [(1.0, None)]], ["list", "watch 5", "watch 5", "watch 6"], 0),
+        ([[(0.9, None)]], ["list", "watch 5"], 1),
+        ([[(0.9, None)], [(0.9, None)], [(0.9, None)]], ["list", "watch 5", "watch 5", "watch 5"], 3),
+        ([[(0.9, LINE)]], ["list", "watch 5"], 0),
+        ([[(0.9, node_event("MODIFIED", 5))]], ["list", "watch 5"], 1),
+        ([[(0.9, node_event("BOOKMARK", 6))]], ["list", "watch 5"], 1),
+        ([[(1.0, node_event("BOOKMARK", 5))]], ["list", "watch 5"], 0),
+        ([[(0.1, node_event("BOOKMARK", 4))]], ["list", "watch 5", "list"], 0),
+    ],
+)
+async def test_watches_without_news_are_failures_or_end_in_a_list(
+    watches: list[list[tuple[float, bytes | Exception | None]]], did: list[str], failures: int
+) -> None:
+    """A watch of less than a second must bring news; two longer ones without a line end in a list."""
+    client, clock, kept, _ = await scripted(*watches)
+    assert client.did == did
+    assert len(kept.errors) == len(clock.slept) == failures
+    assert all((error.status, error.reason) == (200, "") for error in kept.errors if isinstance(error, errors.ApiError))
+
+
+@pytest.mark.parametrize(
+    ("error", "did"),
+    [
+        (errors.ApiError(400, "BadRequest"), ["list", "watch 5", "list"]),
+        (errors.Forbidden(403, "Forbidden"), ["list", "watch 5"]),
+        (errors.ClusterUnreachable("gone", "reset"), ["list", "watch 5"]),
+    ],
+)
+async def test_only_a_refused_version_is_forgotten(error: HubError, did: list[str]) -> None:
+    """After a 400 the version is not used again; after any other failure the watch continues from it."""
+    client, clock, kept, _ = await scripted([(5.0, error)])
+    assert (client.did, kept.errors, len(clock.slept)) == (did, [error], 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "at_least", "at_most"), [(0.0, 0.8, 1.6), (7.0, 7.0, 7.0), (300.0, 300.0, 300.0), (301.0, 300.0, 300.0)]
+)
+async def test_retry_after_is_respected_within_limits(asked: float, at_least: float, at_most: float) -> None:
+    """The wait is at least that of the backoff, and at most five minutes."""
+    _, clock, _, _ = await scripted([(5.0, errors.TooManyRequests(429, "", "", retry_after=asked))])
+    (slept,) = clock.slept
+    assert at_least <= slept <= at_most
+
+
+async def test_events_are_counted_and_applied() -> None:
+    """Bookmarks are not counted; an object that does not decode, and a line that is no event, are skipped."""
+    lines = [
+        node_event("ADDED", 6),
+        node_event("MODIFIED", 7, spec=5),
+        b"garbage",
+        node_event("BOOKMARK", 8),
+        node_event("DELETED", 9),
+    ]
+    client, _, kept, reflector = await scripted([(1.0, line) for line in lines])
+    assert client.did == ["list", "watch 5"]
+    assert (kept.sizes, kept.objects) == ([0, 1, 0], {})
+    assert (reflector.resource_version, reflector.relists, reflector.events, reflector.skipped) == ("9", 1, 3, 2)
+    assert reflector.current_as_of == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("gaps", "current_as_of"),
+    [
+        ([6.0], 1000.0),
+        ([5.0], 1000.0),
+        ([5.0, 5.0], 1010.0),
+        ([2.5, 2.5], 1000.0),
+        ([2.5, 2.6], 1005.1),
+        ([2.5, 2.6, 6.0], 1005.1),
+        ([6.0, 5.0], 1000.0),
+        ([6.0, 5.0, 0.1], 1011.1),
+    ],
+)
+async def test_store_is_current_as_of_a_steady_line(gaps: list[float], current_as_of: float) -> None:
+    """A line counts if more than five seconds have passed without a silence of more than five seconds."""
+    lines = [node_event("MODIFIED", 6 + number) for number in range(len(gaps))]
+    _, _, _, reflector = await scripted(list(zip(gaps, lines, strict=True)))
+    assert reflector.current_as_of == pytest.approx(current_as_of)
