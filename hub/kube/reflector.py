@@ -381,19 +381,20 @@ class Reflector(Generic[T]):
     def _handle_late(self, line: bytes, key: Any, version: str) -> None:
         """Process an event that the store had deferred.
 
-        The watch has advanced meanwhile, so its resourceVersion stays. Errors are logged: no caller handles them.
+        The event is counted already, and the watch has advanced meanwhile, so its resourceVersion stays. Errors are
+        logged: no caller handles them.
         """
         assert self._echoes is not None  # noqa: S101 - only an EchoStore defers
         if self._echoes.knows(key, version):
             return
-        current = self.resource_version
+        current = self.resource_version, self.events
         try:
             self._apply(self._resource.event(line))
         except HubError as error:
             self.skipped += 1
             log.warning("%s: skipped an event of the watch: %s", self._name, error)
         finally:
-            self.resource_version = current
+            self.resource_version, self.events = current
 
     def _apply(self, event: Event) -> None:
         """Apply an event to the store.

@@ -853,19 +853,21 @@ class Scripted:
 
     Attributes:
         did: ``list`` and ``watch VERSION`` for each request.
+        kind: the kind of its empty list.
     """
 
     def __init__(self, clock: ManualClock, *watches: list[tuple[float, bytes | Exception | None]]) -> None:
         self.clock = clock
         self.watches = list(watches)
         self.did: list[str] = []
+        self.kind = "NodeList"
 
     async def reach(self) -> None:
         """Connect."""
 
     async def request(self, method: str, path: str, *, params: dict[str, str], timeout: float) -> bytes:  # noqa: ASYNC109
         self.did.append("list")
-        return b'{"kind":"NodeList","metadata":{"resourceVersion":"5"},"items":[]}'
+        return json.dumps({"kind": self.kind, "metadata": {"resourceVersion": "5"}, "items": []}).encode()
 
     @asynccontextmanager
     async def watch(self, path: str, params: dict[str, str]) -> AsyncIterator[Scripted]:
@@ -1009,3 +1011,41 @@ async def test_store_is_current_as_of_a_steady_line(gaps: list[float], current_a
     lines = [node_event("MODIFIED", 6 + number) for number in range(len(gaps))]
     _, _, _, reflector = await scripted(list(zip(gaps, lines, strict=True)))
     assert reflector.current_as_of == pytest.approx(current_as_of)
+
+
+async def test_deferred_events_are_applied_later_unless_they_are_echoes() -> None:
+    """A deferred event counts once, and does not move the version later; echoes, errors and garbage are dropped."""
+    later: list[Callable[[], None]] = []
+
+    class Deferring(Kept):
+        def shrink_page(self, page: dict[Any, Any]) -> dict[Any, Any]:
+            return page
+
+        def knows(self, key: Any, resource_version: str) -> bool:
+            return resource_version == "7"
+
+        def defers(self, key: Any, again: Callable[[], None]) -> bool:
+            later.append(again)
+            return True
+
+    clock, kept = Sleepless(), Deferring()
+    undecodable = {**make_slice("a", "s3", "web", []), "endpoints": 5}
+    objects = [make_slice("a", "s1", "web", []), make_slice("a", "s2", "web", []), undecodable]
+    lines = [versioned(number, slice_) for number, slice_ in enumerate(objects, 6)]
+    lines.append(b'{"type":"ERROR","object":{"metadata":{"resourceVersion":"9"}}}')
+    client = Scripted(clock, [(1.0, line) for line in lines])
+    client.kind = "EndpointSliceList"
+    reflector = Reflector("slices", cast("Client", client), SLICES, kept, kept, clock)
+    with pytest.raises(Ended):
+        await reflector.run()
+    assert (reflector.resource_version, reflector.events, reflector.skipped, kept.sizes) == ("9", 4, 0, [0])
+    for again in later:
+        again()
+    assert list(kept.objects) == [ObjectKey("a", "s1")]
+    assert (reflector.resource_version, reflector.events, reflector.skipped) == ("9", 4, 2)
+
+
+def versioned(version: int, obj: dict[str, Any]) -> bytes:
+    """A line of a watch with this version of an object."""
+    meta = {**obj["metadata"], "resourceVersion": str(version)}
+    return json.dumps({"type": "MODIFIED", "object": {**obj, "metadata": meta}}).encode()
