@@ -263,7 +263,7 @@ async def test_nothing_is_handed_over_after_an_abort(network: Network, above: Ab
     above.data_received = take  # type: ignore[method-assign]
     for _ in range(12):
         sent(network, b"x" * 16384)
-    network.deliver()
+    network.deliver(1 << 20)
     assert len(above.heard) == 2
     assert above.heard[1] < 12 * 16384
 
