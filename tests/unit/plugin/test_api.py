@@ -7,8 +7,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hub_testkit.contexts import LocalHub
 
 import hub.plugin
+from hub.observe.providers.context import ProviderHub
 from hub.plugin import spec
 
 DOCS = (Path(__file__).parents[3] / "docs" / "plugins" / "index.md").read_text()
@@ -44,6 +46,17 @@ def test_every_field_of_a_type_is_documented() -> None:
     """docs/plugins has a row for every field of ProviderType."""
     section = DOCS.split("### `ProviderType`")[1].split("\n## ")[0]
     assert [name for name in spec.ProviderType.__dataclass_fields__ if f"| `{name}` |" not in section] == []
+
+
+@pytest.mark.parametrize("implementation", [ProviderHub, LocalHub])
+def test_defaults_of_a_context_are_those_of_its_implementations(implementation: type) -> None:
+    """The hub and the test kit have the default values that HubContext declares."""
+
+    def defaults(context: type) -> dict[str, object]:
+        parameters = inspect.signature(context.run_program).parameters.values()  # type: ignore[attr-defined]
+        return {parameter.name: parameter.default for parameter in parameters}
+
+    assert defaults(implementation) == defaults(spec.HubContext)
 
 
 @pytest.mark.parametrize("error", [hub.plugin.TransientProviderError("x"), hub.plugin.TerminalProviderError("x")])

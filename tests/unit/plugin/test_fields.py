@@ -46,12 +46,17 @@ def test_a_duration_is_a_string_in_the_schema() -> None:
     assert parse_duration("1m") == 60
 
 
-@pytest.mark.parametrize("ref", [{"env": "TOKEN"}, {"file": "token"}, {"secret": "ionos", "key": "token"}])
+@pytest.mark.parametrize(
+    "ref", [{"env": "TOKEN"}, {"file": "token"}, {"secret": "ionos", "key": "token"}, {"env": "T"}, {"file": "t"},
+            {"secret": "s", "key": "k"}]
+)  # fmt: skip
 def test_a_secret_reference_names_one_source(ref: dict[str, str]) -> None:
     """A reference has one source, and ``ref`` returns it unchanged."""
     token = Config.model_validate({"token": ref}).token
     assert token is not None
     assert token.ref() == ref
+    with pytest.raises(ValidationError, match="frozen"):
+        token.env = "OTHER"
 
 
 @pytest.mark.parametrize(
