@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -10,20 +11,29 @@ from hub.plugin.rules import MEASURES, RESERVED_NAMES, check_api_host, check_mea
 from hub.plugin.spec import TerminalProviderError, TransientProviderError
 
 
+def refusal(check: Callable[..., object], *arguments: object) -> str:
+    """The error of a check; "" if it has none."""
+    try:
+        check(*arguments)
+    except TerminalProviderError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize(
     "host", ["api.test", "API.test.", "other.test", "other.test:8443", " Other.Test. ", "port.test:443", "[fd00::1]:9"]
 )
 def test_default_and_named_hosts_are_allowed(host: str) -> None:
     """The default host and the hosts of ``--allow-api-host`` are allowed; a name without a port allows every port."""
-    check_api_host(host, "api.test", frozenset(("other.test", "Port.test:443", "[fd00::1]")))
+    named = frozenset(("other.test", "Port.test:443", "[fd00::1]"))
+
+    assert refusal(check_api_host, host, "api.test", named) == ""
 
 
 @pytest.mark.parametrize("host", ["evil.test", "port.test", "port.test:444", "api.test:443", "a.other.test", ""])
 def test_other_hosts_are_refused(host: str) -> None:
     """Any other host is refused with the option that allows it."""
-    with pytest.raises(TerminalProviderError) as caught:
-        check_api_host(host, "api.test", frozenset(("other.test", "port.test:443")))
-    assert str(caught.value) == (
+    assert refusal(check_api_host, host, "api.test", frozenset(("other.test", "port.test:443"))) == (
         f"the hub may not contact {host!r}; start it with --allow-api-host {host} (default: api.test)"
     )
 
@@ -42,9 +52,11 @@ def test_allowed_program_has_an_absolute_path(program: str, path: str) -> None:
 @pytest.mark.parametrize("program", ["", "sh", "/bin/sh", "relative", "bin/tool", "./tool"])
 def test_other_programs_are_refused(program: str) -> None:
     """A program that is not named, and a relative path, are refused."""
-    with pytest.raises(TerminalProviderError) as caught:
-        check_program(program, frozenset(("/bin/tool", "relative", "bin/tool", "/")))
-    assert str(caught.value) == (f"the hub may not run {program!r}; start it with --allow-exec and its absolute path")
+    allowed = frozenset(("/bin/tool", "relative", "bin/tool", "/"))
+
+    assert refusal(check_program, program, allowed) == (
+        f"the hub may not run {program!r}; start it with --allow-exec and its absolute path"
+    )
 
 
 async def test_run_program_runs_only_allowed_programs() -> None:
@@ -70,7 +82,7 @@ async def test_run_program_runs_only_allowed_programs() -> None:
 @pytest.mark.parametrize("name", ["c", "nodes_total", "x" * 40, "a_" * 19 + "ab"])
 def test_valid_name_of_a_measure_is_accepted(name: str) -> None:
     """Lower case letters, digits and single underscores are accepted, up to 40 characters."""
-    check_measure(name, ())
+    assert refusal(check_measure, name, ()) == ""
 
 
 @pytest.mark.parametrize(
