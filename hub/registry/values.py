@@ -382,8 +382,8 @@ def port_or_name(value: object) -> int | str:
 def object_name(value: object) -> str:
     """A Service as ``namespace/name``."""
     written = text(value)
-    namespace, slash, name = written.partition("/")
-    if not slash or not _LABEL.fullmatch(namespace) or not _LABEL.fullmatch(name):
+    namespace, _, name = written.partition("/")
+    if not _LABEL.fullmatch(namespace) or not _LABEL.fullmatch(name):
         raise BadValue(f"is not a Service: {shown(written)}", "write namespace/name")
     return written
 
@@ -391,8 +391,8 @@ def object_name(value: object) -> str:
 def object_glob(value: object) -> str:
     """A pattern of Services: ``namespace/name``, in which ``*`` stands for any run of characters."""
     written = text(value)
-    namespace, slash, name = written.partition("/")
-    if not slash or not _GLOB.fullmatch(namespace) or not _GLOB.fullmatch(name):
+    namespace, _, name = written.partition("/")
+    if not _GLOB.fullmatch(namespace) or not _GLOB.fullmatch(name):
         raise BadValue(f"is not a pattern of Services: {shown(written)}", "write namespace/name, with * for any")
     return written
 
