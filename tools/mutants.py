@@ -281,12 +281,15 @@ class Test:
 def relevant(mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
     """The tests to run for a mutant, fastest first: tests that call its function, else its file, else all tests.
 
-    A function that no test calls may be called while modules are imported, or in another process.
+    A function that no test calls may be called while modules are imported, or in another process. A change outside of
+    functions, such as of a default, can also affect tests that call no function of the file: those run last.
     """
     path, _, _ = mutant.place.partition(":")
-    of_function = [test for test in tests if mutant.place in test.calls]
-    of_file = [test for test in tests if any(call.startswith(f"{path}:") for call in test.calls)]
-    return sorted((of_function if mutant.function else of_file) or of_file or tests, key=lambda test: test.seconds)
+    order = sorted(tests, key=lambda test: test.seconds)
+    of_file = [test for test in order if any(call.startswith(f"{path}:") for call in test.calls)]
+    if not mutant.function:
+        return [*of_file, *(test for test in order if test not in of_file)]
+    return [test for test in of_file if mutant.place in test.calls] or of_file or order
 
 
 class Room(NamedTuple):

@@ -81,7 +81,7 @@ def test_a_mutant_meets_the_tests_that_call_its_function(tool: ModuleType) -> No
     same_file = tool.Test("same file", 1.5, frozenset({"room/a.py:9"}))
     elsewhere = tool.Test("elsewhere", 3.0, frozenset({"room/b.py:1"}))
     assert tool.relevant(inside, [slow, elsewhere, same_file, fast]) == [fast, slow]
-    assert tool.relevant(outside, [slow, elsewhere, same_file, fast]) == [fast, same_file, slow]
+    assert tool.relevant(outside, [slow, elsewhere, same_file, fast]) == [fast, same_file, slow, elsewhere]
     assert tool.relevant(inside, [same_file, elsewhere]) == [same_file]
     assert tool.relevant(outside, [elsewhere]) == [elsewhere]
 
