@@ -81,7 +81,7 @@ def _unique(listed: list[tuple[KeyPath, Raw]], report: Report) -> None:
         if name in first:
             line = report.places[(*first[name], "name")][0]
             message = f"{shown('/'.join(name))} is declared twice"
-            report.add((*path, "name"), message, f"first in line {line}", fatal=True)
+            report.add((*path, "name"), message, f"first in line {line}")
         first.setdefault(name, path)
 
 

@@ -22,7 +22,6 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "bool_type": "true or false",
-    "string_type": "text",
     "list_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
@@ -44,7 +43,7 @@ def validate(model: type[M], data: object, path: KeyPath, report: Report, known:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        for found in error.errors(include_url=False):
+        for found in error.errors():
             _explain(model, data, path, dict(found), report, known)
         return None
 
@@ -74,8 +73,8 @@ def _explain(
     elif isinstance(bad := context.get("error"), BadValue):
         report.add(path, bad.message, bad.hint, on_key=on_key)
     elif code == "literal_error":
-        options = re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]]
-        message = f"must be {_one_of(options)}, not {kind(value)}"
+        options = re.findall(r"'([^']*)'", context["expected"])
+        message = f"must be {', '.join(options[:-1])} or {options[-1]}, not {kind(value)}"
         report.add(path, message, _literal_hint(value, options))
     elif code in _EXPECTED:
         hint = _type_hint(code, value) or _section_hint(_model_at(model, inside), value)
@@ -99,15 +98,9 @@ def _limit(code: str, value: object, context: Mapping[str, Any]) -> tuple[str, s
             return f"is not valid ({code}): {shown(value)}", ""
 
 
-def _one_of(options: list[str]) -> str:
-    return options[0] if len(options) == 1 else f"{', '.join(options[:-1])} or {options[-1]}"
-
-
 def _literal_hint(value: object, options: list[str]) -> str:
     if isinstance(value, bool) and "off" in options:  # YAML 1.1 tools turn off into false
         return 'write "off" in quotes'
-    if str(value) in options:
-        return "remove the quotes"
     return did_you_mean(value, options) if isinstance(value, str) else ""
 
 
@@ -116,8 +109,6 @@ def _type_hint(code: str, value: object) -> str:
         return "remove the quotes"
     if code == "bool_type" and isinstance(value, str) and value.lower() in ("yes", "no", "on", "off", "true", "false"):
         return f"write {'true' if value.lower() in ('yes', 'on', 'true') else 'false'}"
-    if code == "string_type" and isinstance(value, (bool, int, float)):
-        return "put it in quotes"
     if code == "list_type" and isinstance(value, (str, int, dict)):
         return "start each entry with a dash, or write [ ] around it"
     return ""
@@ -135,9 +126,7 @@ def _in_data(data: object, loc: tuple[str | int, ...], *, missing: bool) -> KeyP
     """
     path: list[str | int] = []
     for number, part in enumerate(loc):
-        inside = (isinstance(data, dict) and part in data) or (
-            isinstance(data, list) and isinstance(part, int) and part < len(data)
-        )
+        inside = (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int))
         if inside:
             data = data[part]  # type: ignore[index]
         elif not (missing and number == len(loc) - 1):
@@ -150,12 +139,9 @@ def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
     """The model that describes the mapping at ``path``."""
     current: type[BaseModel] | None = model
     for part in path:
-        if isinstance(part, int):
-            continue
-        if current is None:
-            return None
-        field = next((field for name, field in current.model_fields.items() if (field.alias or name) == part), None)
-        current = _model_in(field.annotation) if field else None
+        if isinstance(part, str):
+            fields = {field.alias or name: field for name, field in getattr(current, "model_fields", {}).items()}
+            current = _model_in(fields[part].annotation) if part in fields else None
     return current
 
 

@@ -54,7 +54,7 @@ def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
     report = Report(file)
     data = _data(content, report)
     registry = _registry(data, report, Path(file).absolute().parent, content) if data is not None else None
-    if registry is None or report.fatal:
+    if registry is None:
         raise RegistryError(report.problems)
     return Loaded(registry, report.problems)
 
@@ -65,7 +65,7 @@ def _data(content: bytes, report: Report) -> Mapping[str, Any] | None:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line, column = _byte_place(content, error.start)
-        report.add_at((), line, column, "is not text in UTF-8", "save the file as UTF-8", fatal=True)
+        report.add_at((), line, column, "is not text in UTF-8", "save the file as UTF-8")
         return None
     data = parse(text, report)
     if report.fatal and data is None:

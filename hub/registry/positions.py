@@ -38,7 +38,7 @@ class _Frame:
         self.items = items
         self.path = path
         self.key: str | None = None
-        self.key_place = (0, 0)
+        self.key_place: tuple[int, int]  # set together with the key
 
 
 class _Stop(Exception):
@@ -56,14 +56,14 @@ def parse(text: str, report: Report) -> object:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        message = ", ".join(part for part in (error.problem, error.context) if part) or "unreadable"
-        report.add_at((), line, column, f"is not YAML: {message}", _hint(text, line, column), fatal=True)
+        mark: Any = error.problem_mark
+        line, column = mark.line + 1, mark.column + 1
+        message = ", ".join(part for part in (error.problem, error.context) if part)
+        report.add_at((), line, column, f"is not YAML: {message}", _hint(text, line, column))
         return None
     except yaml.reader.ReaderError as error:
         line, column = _place(text, int(error.position))
-        report.add_at((), line, column, "is not YAML: it contains a control character", fatal=True)
+        report.add_at((), line, column, "is not YAML: it contains a control character")
         return None
     except _Stop:
         return None
@@ -78,8 +78,7 @@ def _place(text: str, offset: int) -> tuple[int, int]:
 
 def _hint(text: str, line: int, column: int) -> str:
     """A hint for a YAML error, from the character at its place; "" if there is none."""
-    lines = text.split("\n")
-    found = lines[line - 1][column - 1 : column] if 0 < line <= len(lines) else ""
+    found = "".join(text.split("\n")[line - 1 : line])[column - 1 : column]
     return {
         "\t": "indent with spaces, not with tabs",
         "%": "put text that starts with % in quotes",
@@ -133,15 +132,13 @@ class _Builder:
         else:
             value = text
         path = self._value(event, value)
-        if event.tag is not None or event.anchor is not None:
-            self._decorated(event, path)
+        self._decorated(event, path)
 
     def _key(self, frame: _Frame, event: Any) -> None:
         mark = event.start_mark
         frame.key = key = str(event.value)
         frame.key_place = place = (mark.line + 1, mark.column + 1)
-        if event.tag is not None or event.anchor is not None:
-            self._decorated(event, (*frame.path, key))
+        self._decorated(event, (*frame.path, key))
         if key in frame.items:
             line, column = self._places[(*frame.path, key)][2:]
             message, hint = "is written twice", f"first in line {line}, column {column}"
@@ -149,8 +146,7 @@ class _Builder:
 
     def _open(self, event: Any, items: dict[str, object] | list[object]) -> None:
         path = self._value(event, items)
-        if event.tag is not None or event.anchor is not None:
-            self._decorated(event, path)
+        self._decorated(event, path)
         if len(self._stack) >= MAX_DEPTH:
             self._refuse(event, path, f"is nested deeper than {MAX_DEPTH} levels")
             raise _Stop
@@ -186,7 +182,7 @@ class _Builder:
         return path
 
     def _decorated(self, event: Any, path: KeyPath) -> None:
-        """Report the event's anchor and tag."""
+        """Report the event's anchor and tag, if it has any."""
         if event.anchor is not None:
             self._refuse(event, path, f"has an anchor (&{event.anchor[:63]})", "write the value out where it is needed")
         if event.tag is not None:

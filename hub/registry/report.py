@@ -49,23 +49,27 @@ class Report:
         """
         self.add_at(path, *self._line_and_column(path, on_key=on_key), message, hint, fatal=fatal)
 
-    def _line_and_column(self, path: KeyPath, *, on_key: bool = False) -> tuple[int, int]:
-        """Line and column of a value or its key; of the nearest enclosing value if ``path`` has no place."""
+    def _line_and_column(self, path: KeyPath, *, on_key: bool) -> tuple[int, int]:
+        """Line and column of a value or its key; of the nearest enclosing value if ``path`` has no place, else 0, 0."""
         known = path
         while known and known not in self.places:
             known = known[:-1]
-        value_line, value_column, key_line, key_column = self.places.get(known, (0, 0, 0, 0))
+        if known not in self.places:
+            return 0, 0
+        value_line, value_column, key_line, key_column = self.places[known]
         return (key_line, key_column) if on_key and known == path else (value_line, value_column)
 
     def place(self, path: KeyPath) -> str:
         """File, line, column and key of a value, as messages name them."""
-        line, column = self._line_and_column(path)
+        line, column = self._line_and_column(path, on_key=False)
         return f"{self.file}:{line}:{column}: {written(path)}"
 
-    def add_at(self, path: KeyPath, line: int, column: int, message: str, hint: str = "", *, fatal: bool) -> None:
+    def add_at(
+        self, path: KeyPath, line: int, column: int, message: str, hint: str = "", *, fatal: bool = False
+    ) -> None:
         """Report a problem at a known place."""
         if len(self._found) >= MAX_PROBLEMS:
-            path, line, column, message, hint, fatal = (), 0, 0, "has more problems than are listed here", "", True
+            path, line, column, message, hint = (), 0, 0, "has more problems than are listed here", ""
         # Messages quote keys, tags and values of the file, which may contain line breaks.
         problem = Problem(self.file, line, column, one_line(written(path)), one_line(message), one_line(hint))
         self._found.setdefault((path, message), (problem, fatal))
@@ -76,7 +80,7 @@ class Report:
 
         Problems of the whole file or of a whole entry do not count.
         """
-        enclosing = (path[:length] for length in range(1, len(path) + 1))
+        enclosing = (path[: last + 1] for last in range(len(path)))
         return any(part in self._paths and not is_entry(part) for part in enclosing)
 
     @property

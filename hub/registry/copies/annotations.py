@@ -129,7 +129,7 @@ def _requested_copy(key: TargetKey, request: CopyRequest, policy: AnnotationPoli
     if not allowed(source, key, policy):
         hint = f"a rule of annotations.allow in the registry, {{from: {source}, to: [{key}]}}, would allow it"
         return Finding("CopyNotAllowed", f"{key} may not copy {source}: {hint}", (str(source),))
-    config = json.dumps({"name": source.name, "namespace": source.namespace}, sort_keys=True, separators=(",", ":"))
+    config = json.dumps({"name": source.name, "namespace": source.namespace}, separators=(",", ":"))
     copied = replace(policy.source, cluster=LOCAL, provider=ProviderRef(PROVIDER, config))
     return TargetSpec(key, (copied,), adopt=ENDPOINT_COPIER)
 

@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hub.errors import RegistryError
+from hub.errors import Problem, RegistryError
 from hub.model import TargetKey
-from hub.registry.file import Loaded
+from hub.registry.file import MAX_BYTES, Loaded, checked_size
 from hub.registry.load import load, loads
 from tests.support.registry import strict
 
@@ -62,6 +63,26 @@ WHOLE = [
         "version: 1\n",
         "version: 1\npreviousOwners: [default]\n",
         ['f:2:18: previousOwners[0]: "default" is the current owner'],
+    ),
+    (
+        "version: 1\n",
+        "version: 1\nowner: a\npreviousOwners: [default, a]\n",
+        ['f:3:27: previousOwners[1]: "a" is the current owner'],
+    ),
+    (
+        "version: 1\n",
+        "version: 1\nowner: &x 5\n",
+        ["f:2:8: owner: has an anchor (&x) (write the value out where it is needed)"],
+    ),
+    ("version: 1", "version: 1.0", ["f:1:10: version: must be 1, not 1.0 (this hub reads version 1)"]),
+    ("name: beta", "name: [beta]", ["f:8:11: clusters[1].name: must be text, not a list"]),
+    (
+        "version: 1\n",
+        "version: 1\ndefaults: {health: {mode: tcp, path: /, ca: a}}\n",
+        [
+            "f:2:32: defaults.health.path: has no effect with mode tcp (it needs mode http or https)",
+            "f:2:41: defaults.health.ca: has no effect with mode tcp (it needs mode https)",
+        ],
     ),
     (
         "version: 1\n",
@@ -619,6 +640,110 @@ ENTRY = [
             'f:15:48: services[0].health.host: is not a host: "a b" (such as shop.example.com)',
         ],
     ),
+    (
+        SOURCES,
+        SOURCES + "    health: {mode: tpc, port: 1, healthCheckNodePort: a/b}\n",
+        [
+            'f:15:20: services[0].health.mode: must be off, tcp, http or https, not the text "tpc" (did you mean tcp?)',
+            "f:15:34: services[0].health.healthCheckNodePort: cannot be combined with port (keep one of the two)",
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    health: {insecure: true, ca: a.pem, headers: [a]}\n",
+        [
+            "f:15:30: services[0].health.ca: cannot be combined with insecure: true (keep one of the two)",
+            "f:15:50: services[0].health.headers: must be a mapping, not a list",
+        ],
+    ),
+    (
+        LABELS,
+        LABELS + "    state: true\n",
+        ["f:6:12: clusters[0].state: must be active, standby or frozen, not true (true/false)"],
+    ),
+    (
+        LABELS,
+        LABELS + "    state: 5\n",
+        ["f:6:12: clusters[0].state: must be active, standby or frozen, not the number 5"],
+    ),
+    (
+        LABELS,
+        LABELS + "    formerly: [[x], 5, 5]\n",
+        [
+            "f:6:16: clusters[0].formerly[0]: must be text, not a list",
+            "f:6:21: clusters[0].formerly[1]: must be text, not the number 5 (put it in quotes)",
+            "f:6:24: clusters[0].formerly[2]: must be text, not the number 5 (put it in quotes)",
+        ],
+    ),
+    (
+        LABELS,
+        "    labels: {-x: [a]}\n",
+        [
+            'f:5:14: clusters[0].labels["-x"]: is not a label key: "-x" (letters, digits, -, _ and . inside, at most 63)',
+        ],
+    ),
+    (LABELS, LABELS + "    nodes: x\n", ['f:6:12: clusters[0].nodes: must be a mapping, not the text "x"']),
+    (
+        "{name: node-addresses}",
+        '"a b"',
+        ['f:7:15: clusters[0].provider: must be a mapping, not the text "a b"'],
+    ),
+    ("{name: node-addresses}", "5", ["f:7:15: clusters[0].provider: must be a mapping, not the number 5"]),
+    (
+        "{name: node-addresses}",
+        "{name: x, config: ~}",
+        ["f:7:25: clusters[0].provider.config: has no value (give it one or remove the key)"],
+    ),
+    (
+        "{name: node-addresses}",
+        "{name: ~, config: {a: ~}}",
+        ["f:7:16: clusters[0].provider.name: has no value (give it one or remove the key)"],
+    ),
+    (
+        LABELS,
+        LABELS + "    nodes: {config: {a: ~}, controlPlane: 'OFF'}\n",
+        [
+            (
+                "f:6:13: clusters[0].nodes.config: is not a known key here (known: selector, controlPlane, cordoned, "
+                "notReadyGrace, maxNotReady, exclude)"
+            ),
+            "f:6:22: clusters[0].nodes.config.a: has no value (give it one or remove the key)",
+            'f:6:43: clusters[0].nodes.controlPlane: must be true or false, not the text "OFF" (write false)',
+        ],
+    ),
+    (
+        LABELS,
+        LABELS + "    nodes: {controlPlane: maybe}\n    maxEndpoints: 1000001\n",
+        [
+            'f:6:27: clusters[0].nodes.controlPlane: must be true or false, not the text "maybe"',
+            "f:7:19: clusters[0].maxEndpoints: must be at most 1000000, not 1000001",
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    ports: [{nodePort: {servce: a/b, service: a/b, port: 1}, name: 5}]\n    guard: [x]\n",
+        [
+            "f:15:25: services[0].ports[0].nodePort.servce: is not a known key here (did you mean service?)",
+            "f:15:68: services[0].ports[0].name: must be text, not the number 5 (put it in quotes)",
+            "f:16:12: services[0].guard: must be a mapping, not a list",
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    ports: [{port: 1, name: a}, {port: 2, nodePort: {service: a/b, port: c}, name: b}, x]\n",
+        [
+            "f:15:43: services[0].ports[1].nodePort: cannot be combined with port (keep one of port and nodePort)",
+            'f:15:88: services[0].ports[2]: must be a mapping, not the text "x"',
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + f"    health: {{status: [{', '.join(['200'] * 33)}], fall: 1001}}\n",
+        [
+            "f:15:22: services[0].health.status: must not have more than 32 entries",
+            "f:15:195: services[0].health.fall: must be at most 1000, not 1001",
+        ],
+    ),
 ]
 """(text of BASE, its replacement, all problems) of mistakes that freeze one entry."""
 
@@ -748,6 +873,35 @@ def test_shortest_registry_has_local_only() -> None:
     registry = strict(accepted("version: 1\n"))
 
     assert (registry.owner, list(registry.clusters), dict(registry.targets)) == ("default", ["local"], {})
+
+
+def test_problem_of_the_whole_file_has_no_place(tmp_path: Path) -> None:
+    """A problem of a file without content has no line, column and key."""
+    with pytest.raises(RegistryError) as caught:
+        load(tmp_path / "none")
+
+    message = "cannot be read: No such file or directory"
+    assert caught.value.problems == (Problem(str(tmp_path / "none"), 0, 0, "", message),)
+    with pytest.raises(RegistryError) as caught:
+        accepted("")
+    assert caught.value.problems == (Problem("f", 0, 0, "", "is empty", "start with version: 1"),)
+
+
+def test_content_is_neither_printed_nor_compared() -> None:
+    """The bytes of a file are left out of the printed result, and of comparisons."""
+    loaded = accepted(BASE)
+
+    assert replace(loaded, content=b"hunter2") == loaded
+    assert "hunter2" not in repr(replace(loaded, content=b"hunter2"))
+
+
+def test_content_of_the_largest_size_is_accepted() -> None:
+    """Content of exactly the largest size is accepted, one byte more is not."""
+    content = b"#" * MAX_BYTES
+
+    assert checked_size(content, "f") is content
+    with pytest.raises(RegistryError, match=r"^f: is too large: 4,194,305 bytes, at most 4,194,304 are read$"):
+        checked_size(content + b"#", "f")
 
 
 def test_large_file_is_refused(tmp_path: Path) -> None:
