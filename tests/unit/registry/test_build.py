@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -9,20 +10,32 @@ import pytest
 from hub.model import TargetKey
 from hub.registry.load import load, loads
 from hub.registry.spec import (
+    AnnotationPolicy,
+    ClusterSpec,
+    CopyRule,
+    FailoverPolicy,
     GuardPolicy,
     HealthPolicy,
     KubeconfigPath,
     KubeconfigSecret,
     NodePolicy,
+    NodePortRef,
     PortSpec,
     ProviderRef,
     Registry,
     SourceSpec,
+    TargetSpec,
     UnreachablePolicy,
 )
 from tests.support.registry import strict
 
 CLUSTER = "kubeconfig: {path: k}, allowedCIDRs: [10.0.0.0/8], provider: {name: p}"
+
+
+SOURCE_OF_COPIES = SourceSpec(
+    "local", ProviderRef("service-copy"), guard=GuardPolicy(empty_results=7), guard_set=frozenset({"empty_results"})
+)
+"""The source of copies by annotation in a file with ``defaults: {guard: {emptyResults: 7}}``."""
 
 
 def registry(
@@ -41,6 +54,78 @@ def sources(read: Registry) -> tuple[SourceSpec, ...]:
 def test_defaults_are_the_specs() -> None:
     """A key that is not written has the default of its spec."""
     assert sources(registry()) == (SourceSpec("a", ProviderRef("p")),)
+
+
+def test_every_key_of_a_cluster_is_in_its_spec() -> None:
+    """Each key of a cluster's entry has its field in the spec."""
+    entry = (
+        "name: a, kubeconfig: {secret: s, key: k, context: c}, formerly: [b], state: standby, labels: {x: y}, "
+        "maxEndpoints: 7, allowedCIDRs: [10.0.0.0/8, 'fd00::/8'], allowedPorts: [80, 443-444], "
+        "provider: {name: p, config: {x: 1}}"
+    )
+
+    assert registry(f"[{{{entry}}}]").clusters["a"] == ClusterSpec(
+        "a",
+        ProviderRef("p", '{"x":1}'),
+        KubeconfigSecret("s", "k", "c"),
+        ("b",),
+        "standby",
+        {"x": "y"},
+        (ip_network("10.0.0.0/8"), ip_network("fd00::/8")),
+        ((80, 80), (443, 444)),
+        7,
+    )
+
+
+def test_every_key_of_a_service_is_in_its_spec() -> None:
+    """Each key of a Service's entry has its field in the spec."""
+    read = registry(
+        service="sources: [{cluster: a}], strategy: failover, policy: sync, endpointsPerSlice: 7, drain: '0', "
+        "failover: {minReady: 2, after: 1s, failback: manual, failbackAfter: 2s}, adopt: {managedBy: old}, "
+        "ports: [{name: a, nodePort: {service: x/y, port: http}, appProtocol: h2}, {name: b, port: 5, protocol: UDP}]"
+    )
+
+    assert read.targets[TargetKey("n", "s")] == TargetSpec(
+        TargetKey("n", "s"),
+        (SourceSpec("a", ProviderRef("p")),),
+        "failover",
+        FailoverPolicy(2, 1.0, "manual", 2.0),
+        (
+            PortSpec(0, "a", "TCP", "h2", NodePortRef(TargetKey("x", "y"), "http")),
+            PortSpec(5, "b", "UDP"),
+        ),
+        "sync",
+        7,
+        0.0,
+        "old",
+    )
+
+
+def test_keys_outside_of_entries_are_in_the_registry() -> None:
+    """The registry has the owners, denied networks and folder of the file."""
+    read = registry(head="owner: o\npreviousOwners: [p]\ndeniedCIDRs: [10.1.0.0/16]")
+
+    assert (read.owner, read.previous_owners, read.denied_cidrs) == ("o", ("p",), (ip_network("10.1.0.0/16"),))
+    assert (read.folder, read.annotations, read.views) == (str(Path.cwd()), AnnotationPolicy(), None)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "policy"),
+    [
+        ("{}", AnnotationPolicy()),
+        ("{enabled: false, allow: [{from: a/b, to: [c/d]}]}", AnnotationPolicy()),
+        ("{enabled: true}", AnnotationPolicy(enabled=True, source=SOURCE_OF_COPIES)),
+        (
+            "{enabled: true, allow: [{from: a/*, to: [c/d, e/f]}]}",
+            AnnotationPolicy(enabled=True, allow=(CopyRule("a/*", ("c/d", "e/f")),), source=SOURCE_OF_COPIES),
+        ),
+    ],
+)
+def test_copies_by_annotation_have_the_files_defaults(annotations: str, policy: AnnotationPolicy) -> None:
+    """If copies are enabled, their source is the hub cluster with the file's defaults, and the rules are kept."""
+    read = registry(head=f"defaults: {{guard: {{emptyResults: 7}}}}\nannotations: {annotations}")
+
+    assert read.annotations == policy
 
 
 def test_source_wins_over_service_over_cluster_over_defaults() -> None:
@@ -129,6 +214,22 @@ def test_equal_sources_are_one_object() -> None:
     one, two = strict(loads(text.encode(), "f")).targets.values()
 
     assert one.sources is two.sources
+    assert one.failover is two.failover
+
+
+def test_equal_parts_of_different_sources_are_one_object() -> None:
+    """Sources that differ in one section share the objects of the others."""
+    clusters = ", ".join(f"{{name: {name}, {CLUSTER}}}" for name in "ab")
+
+    one, two = sources(
+        registry(f"[{clusters}]", service="sources: [{cluster: a}, {cluster: b, guard: {emptyResults: 1}}]")
+    )
+
+    assert one.guard != two.guard
+    assert (one.provider, one.nodes) == (two.provider, two.nodes)
+    assert one.provider is two.provider
+    assert one.nodes is two.nodes
+    assert one.health is two.health
 
 
 @pytest.mark.parametrize(

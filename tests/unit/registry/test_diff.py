@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from hub.model import TargetKey
 from hub.registry.diff import Changes, RegistryDiff, diff, reuse
 from hub.registry.load import loads
@@ -33,6 +37,17 @@ def test_comment_changes_nothing() -> None:
 
     assert found == RegistryDiff(NO_CLUSTERS, NO_TARGETS)
     assert not found
+
+
+@pytest.mark.parametrize("kind", ["added", "removed", "changed", "broken"])
+def test_any_kind_of_change_is_something_to_do(kind: str) -> None:
+    """One entry of any kind in one section makes the whole difference true."""
+    touched: Any = {**dict.fromkeys(("added", "removed", "changed", "broken"), frozenset()), kind: frozenset({"a"})}
+
+    assert Changes(**touched)
+    assert RegistryDiff(Changes(**touched), NO_TARGETS)
+    assert RegistryDiff(NO_CLUSTERS, Changes(**touched))
+    assert RegistryDiff(NO_CLUSTERS, NO_TARGETS, settings=True)
 
 
 def test_added_and_removed_are_found() -> None:

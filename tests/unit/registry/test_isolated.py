@@ -104,6 +104,45 @@ def instead(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr(sys, "executable", str(folder / "checker"))
 
 
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("exit 0", "the checker ended with 0: no reason given"),
+        ("echo answer; exit 3", "the checker ended with 3: no reason given"),
+        ("echo one >&2; echo 'two ' >&2; exit 3", "the checker ended with 3: two"),
+    ],
+)
+def test_answer_of_a_failed_checker_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
+) -> None:
+    """A process that fails, or that writes no answer, is an error of the file."""
+    instead(tmp_path, monkeypatch, script)
+
+    with pytest.raises(RegistryError) as caught:
+        isolated.loads(GOOD, "clusters.yaml")
+    assert str(caught.value) == f"clusters.yaml: could not be checked: {message}"
+    assert not isinstance(caught.value, isolated.Unchecked)
+
+
+def test_checker_has_a_session_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the hub's terminal does not end the process."""
+    instead(tmp_path, monkeypatch, "cut -d' ' -f1,6 /proc/$$/stat >&2; exit 1")
+
+    with pytest.raises(RegistryError, match=r"ended with 1: (\d+) \1$"):
+        isolated.loads(GOOD, "clusters.yaml")
+
+
+def test_check_reads_the_file_unless_it_gets_the_content(tmp_path: Path) -> None:
+    """``begin`` reads the file, or checks the content that it gets."""
+    path = tmp_path / "clusters.yaml"
+    path.write_bytes(GOOD)
+
+    read, given = isolated.begin(path), isolated.begin(path, b"version: 1\nowner: two\n")
+
+    assert (read.outcome().registry.owner, read.outcome().content) == ("one", GOOD)
+    assert given.outcome().registry.owner == "two"
+
+
 def test_file_is_unchecked_if_the_checker_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the process is killed, for example for lack of memory, the file counts as unchecked."""
     instead(tmp_path, monkeypatch, "kill -9 $$")

@@ -744,6 +744,26 @@ ENTRY = [
             "f:15:195: services[0].health.fall: must be at most 1000, not 1001",
         ],
     ),
+    (
+        "    kubeconfig: {path: alpha}\n    labels: {region: eu}\n    allowedCIDRs: [10.0.0.0/8]\n    provider: {name: node-addresses}\n",
+        "    labels: {region: eu}\n    allowedCIDRs: [10.0.0.0/8]\n",
+        ["f:3:5: clusters[0]: needs a kubeconfig, or a provider that brings endpoints of its own"],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    health: {mode: [tcp]}\n",
+        ["f:15:20: services[0].health.mode: must be off, tcp, http or https, not a list"],
+    ),
+    (
+        "{cluster: alpha}",
+        "{clusterSelector: {region: us}}, {cluster: 5}, x, {clusterSelector: 5}",
+        [
+            "f:14:33: services[0].sources[0].clusterSelector: selects no cluster: none has these labels (labels in use: region=eu)",
+            "f:14:58: services[0].sources[1].cluster: must be text, not the number 5 (put it in quotes)",
+            'f:14:62: services[0].sources[2]: must be a mapping, not the text "x" (write {cluster: x})',
+            "f:14:83: services[0].sources[3].clusterSelector: must be a mapping, not the number 5",
+        ],
+    ),
 ]
 """(text of BASE, its replacement, all problems) of mistakes that freeze one entry."""
 
@@ -787,6 +807,8 @@ def test_mistake_inside_an_entry_freezes_it(old: str, new: str, expected: list[s
     assert len(registry.broken_clusters) + len(registry.broken_targets) == 1
     assert {*registry.clusters, *registry.broken_clusters} == {"local", "alpha", "beta"}
     assert {*registry.targets, *registry.broken_targets} == {WEB}
+    assert registry.clusters.keys().isdisjoint(registry.broken_clusters)
+    assert registry.targets.keys().isdisjoint(registry.broken_targets)
 
 
 def test_all_problems_are_reported_at_once_in_file_order() -> None:
@@ -796,6 +818,41 @@ def test_all_problems_are_reported_at_once_in_file_order() -> None:
     assert [problem.split(": ")[0] for problem in rejected(content.encode())] == [
         "f:4:17", "f:4:18", "f:13:16", "f:14:25", "f:14:32",
     ]  # fmt: skip
+
+
+def test_former_name_of_two_clusters_is_refused() -> None:
+    """A former name that several clusters claim is a problem of the later ones."""
+    clusters = "".join(
+        f"  - {{name: c{number}, allowedCIDRs: [10.0.0.0/8], provider: {{name: p}}, formerly: [x{number}, old]}}\n"
+        for number in range(3)
+    )
+
+    loaded = accepted(f"version: 1\nclusters:\n{clusters}")
+
+    assert [str(problem) for problem in loaded.problems] == [
+        f'f:{line}:80: clusters[{number}].formerly[1]: "old" is claimed by clusters[0].formerly[1] too'
+        for line, number in ((4, 1), (5, 2))
+    ]
+    assert loaded.registry.frozen_names == {"c1", "x1", "c2", "x2", "old"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "hint"),
+    [
+        ("", "no cluster has labels: add some, or use cluster: NAME"),
+        (
+            "    labels: {" + ", ".join(f"l{number}: b" for number in range(11)) + "}\n",
+            "labels in use: l0=b, l10=b, l1=b, l2=b, l3=b, l4=b, l5=b, l6=b, l7=b, l8=b",
+        ),
+    ],
+)
+def test_selector_that_selects_nothing_shows_the_labels_in_use(labels: str, hint: str) -> None:
+    """The hint lists up to ten labels in use."""
+    text = BASE.replace(LABELS, labels).replace("{cluster: alpha}", "{clusterSelector: {region: us}}")
+
+    (problem,) = accepted(text).problems
+
+    assert (problem.message, problem.hint) == ("selects no cluster: none has these labels", hint)
 
 
 def test_service_of_a_broken_cluster_stays_valid() -> None:

@@ -73,8 +73,8 @@ def test_columns_count_characters() -> None:
         ("a: [1, 2\n", ["f:2:1: is not YAML: did not find expected ',' or ']', while parsing a flow sequence"]),
         ("a: x\x00y\n", ["f:1:5: is not YAML: it contains a control character"]),
         ("ä: ü\nä: ü\x00y\n", ["f:2:5: is not YAML: it contains a control character"]),
-        ("a: @b", [("f:1:4: is not YAML: found character that cannot start any token, while scanning for the next token "
-                   "(put text that starts with @ in quotes)")]),
+        ("a: @b", [("f:1:4: is not YAML: found character that cannot start any token, while scanning for the next "
+                   "token (put text that starts with @ in quotes)")]),
         ("- a\n- %b", [("f:2:3: is not YAML: found character that cannot start any token, while scanning for the next "
                       "token (put text that starts with % in quotes)")]),
         ("a: `b\n", [("f:1:4: is not YAML: found character that cannot start any token, while scanning for the next "
@@ -91,6 +91,14 @@ def test_columns_count_characters() -> None:
 def test_aliases_tags_and_repeated_keys_are_refused(text: str, expected: list[str]) -> None:
     """Aliases, anchors, tags, repeated keys, further documents and invalid YAML are refused with their places."""
     assert found(text) == expected
+
+
+@pytest.mark.parametrize("text", ["a: 1\n---\nb: 1\n", "{[a]: 1, b: 2}\n", "a: [\n", "a: \x00\n"])
+def test_text_that_is_no_single_document_gives_no_data(text: str) -> None:
+    """Text that is not YAML, has a second document or a mapping as a key gives no data."""
+    data, report = read(text)
+    assert data is None
+    assert report.fatal
 
 
 def test_all_refusals_of_a_file_are_reported() -> None:

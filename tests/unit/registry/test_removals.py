@@ -180,6 +180,15 @@ def test_restart_does_not_release_a_withheld_removal() -> None:
     assert len(world.held(asked)) == 2
 
 
+def test_reread_alone_withholds_nothing() -> None:
+    """A removal that is allowed stays allowed when the next decision is forced and nobody withholds anything."""
+    world, asked = World(published("abcdnopqrst", "x")), registry("abnopqrst", "x")
+    assert world.held(asked) == []
+    world.removals.reread()
+    assert world.held(asked) == []
+    assert world.looks == 2
+
+
 def test_earlier_withheld_removal_does_not_affect_later_files() -> None:
     """A removal that was withheld before a restart has no effect if nothing is dropped at the first decision."""
     world = World(published("abcdnopqrst", "x"))

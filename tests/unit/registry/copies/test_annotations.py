@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.model import LOCAL, Service, TargetKey
+from hub.model import LOCAL, Finding, Service, TargetKey
 from hub.registry.copies.annotations import (
     ENABLED,
     NAME,
@@ -121,6 +122,18 @@ def test_invalid_source_name_is_reported(wanted: CopyRequest, culprit: str) -> N
     assert culprit in found.notes[key("a")].message
 
 
+def test_finding_about_a_source_quotes_it() -> None:
+    """The finding names the annotation and quotes the start of its value."""
+
+    def message(name: str | None) -> str:
+        return copies({key("a"): asks(name)}, registry()).notes[key("a")].message
+
+    assert message(None) == f"{NAME} is missing: what is to be copied?"
+    assert message("") == f"{NAME} is empty: what is to be copied?"
+    assert message("A" * 64) == f"{NAME} is '{'A' * 64}', which is no name"
+    assert message("A" * 65) == f"{NAME} is '{'A' * 63}…', which is no name"
+
+
 @pytest.mark.parametrize("namespace", [None, ""])
 def test_missing_namespace_means_the_services_namespace(namespace: str | None) -> None:
     """A missing namespace means the Service's own, not all namespaces as in endpoint-copier."""
@@ -150,6 +163,34 @@ def test_source_and_target_must_match_one_rule(
     """Source and target must match the same rule; without rules, copies within a namespace are allowed."""
     policy = AnnotationPolicy(enabled=True, allow=rules)
     assert allowed(TargetKey(*source.split("/")), TargetKey(*target.split("/")), policy) is may
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("web", "web", True),
+        ("web", "webs", False),
+        ("w*", "w", True),
+        ("w*b", "wb", True),
+        ("w*b", "w-b", True),
+        ("w*b", "w", False),
+        ("ab*ba", "aba", False),
+        ("ab*ba", "abba", True),
+        ("*x*", "axb", True),
+        ("*x*", "ab", False),
+        ("a*b*c", "abc", True),
+        ("a*b*c", "acb", False),
+        ("a*b*b", "ab", False),
+        ("a*bc*bd", "a-bc-bd", True),
+        ("a*bc*bd", "a-bd-bc-bd", True),
+        ("*x*y*", "y-x", False),
+        ("*xx*x*", "xx", False),
+    ],
+)
+def test_star_stands_for_any_characters(pattern: str, name: str, *, matches: bool) -> None:
+    """A ``*`` stands for any run of characters, also none; the parts between must not overlap."""
+    policy = AnnotationPolicy(enabled=True, allow=(CopyRule(f"n/{pattern}", ("*/*",)),))
+    assert allowed(TargetKey("n", name), key("x"), policy) is matches
 
 
 def test_many_stars_cost_no_time() -> None:
@@ -213,6 +254,48 @@ def test_copy_loops_exactly_if_its_sources_lead_back(edges: Mapping[str, str]) -
     assert {target.name for target in found.looping} == {name for name in edges if returns(name)}
 
 
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        (2, "c0 copies c1 copies c0"),
+        (9, "c0 copies c1 copies c2 copies c3 copies c4 copies c5 copies c6 copies c7 copies c8 copies c0"),
+        (
+            12,
+            "c0 copies c1 copies c2 copies c3 copies c4 copies c5 copies c6 copies c7 copies c8 copies c9 copies … copies c0",
+        ),  # noqa: E501
+    ],
+)
+def test_long_loop_is_shown_in_part(length: int, text: str) -> None:
+    """The text for a loop names up to ten Services, and the Service where the loop ends."""
+    requests = {key(f"c{number}"): asks(f"c{(number + 1) % length}") for number in range(length)}
+
+    found = copies(requests, registry()).looping[key("c0")]
+
+    assert found.replace("edge/", "") == f"copies go round in a loop: {text}"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"targets": {key("b"): entry("b", "web")}},
+        {"looping": {key("a"): "loop"}},
+        {"notes": {key("b"): Finding("CopyInvalid", "x")}},
+        {"withdrawn": frozenset({key("b")})},
+    ],
+)
+def test_each_part_of_the_copies_is_merged(found: dict[str, Any]) -> None:
+    """Copies, loops, findings and withdrawn Services are added to the registry, each without the others."""
+    plain = registry(entry("a", "web"))
+    withdrawn = found.pop("withdrawn", frozenset())
+    targets = {**plain.targets, **found.get("targets", {})}
+
+    merged = merge(plain, Copies(**found), withdrawn)
+
+    assert merged.targets == {name: spec for name, spec in targets.items() if name not in found.get("looping", {})}
+    assert (merged.broken_targets, merged.notes) == (found.get("looping", {}), found.get("notes", {}))
+    assert (merged.withdrawn, merged.clusters) == (withdrawn, plain.clusters)
+
+
 def test_registry_without_copies_is_the_same_object() -> None:
     """Without copies the merged registry is the same object."""
     plain = registry(entry("a", "web"))
@@ -249,7 +332,13 @@ def test_the_same_wishes_give_the_same_registry() -> None:
     """Unchanged annotations give the same registry object."""
     copying, file = Copying(lambda: ()), registry()
     copying.note(key("a"), asking("a"))
-    assert copying.merged(file) is copying.merged(file)
+    first = copying.merged(file)
+    assert copying.merged(file) is first
+
+    copying.note(key("b"), asking("b"))
+    assert copying.merged(file).targets.keys() == {key("a"), key("b")}
+    other = registry(entry("c", "web"))
+    assert copying.merged(other).targets.keys() == {key("a"), key("b"), key("c")}
 
 
 def test_withdrawn_copy_is_remembered_while_slices_remain() -> None:
