@@ -129,7 +129,7 @@ def _in_words(message: str) -> str:
         return f"{where}: {what[:MAX_MESSAGE]}"
     if "budget exceeded" in message:
         return "it loops over too much: its budget of 10,000 steps is exceeded"
-    return message.split("\n", 1)[0][:MAX_MESSAGE]
+    return message.partition("\n")[0][:MAX_MESSAGE]
 
 
 SAMPLE: Final = Service("default", "sample", ports=(ServicePort(80, "http", target_port=80),))

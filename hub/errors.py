@@ -33,10 +33,8 @@ WORD_LIMIT = 100
 
 def one_line(text: str, limit: int | None = None) -> str:
     """Escape line breaks and terminal codes in untrusted text, and cut it to ``limit`` characters (None: no limit)."""
-    text = text[:limit]
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)[:limit]
+    escaped = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[:limit])
+    return "".join(escaped)[:limit]
 
 
 def closest(word: object, known: Iterable[str]) -> str:
@@ -44,7 +42,7 @@ def closest(word: object, known: Iterable[str]) -> str:
     import difflib  # here, because most processes never need it
 
     folded = {candidate.casefold(): candidate for candidate in sorted(known)}
-    found = difflib.get_close_matches(str(word)[:WORD_LIMIT].casefold(), folded, n=1)
+    found = difflib.get_close_matches(str(word)[:WORD_LIMIT].casefold(), folded)
     return folded[found[0]] if found else ""
 
 

@@ -44,8 +44,8 @@ SKIPPED: Final = ("hub/__main__.py", "hub/cli/")
 """Files that are excluded unless ``--rooms`` or ``--at`` names them: tests run the command line as a process."""
 
 TESTS: Final = {
-    "model": ("tests/unit/decide",),
-    "errors": ("tests/unit/registry", "tests/unit/kube"),
+    "model": ("tests/unit/test_model.py", "tests/unit/decide"),
+    "errors": ("tests/unit/test_errors.py", "tests/unit/registry", "tests/unit/kube"),
     "app": ("tests/unit/app", "tests/unit/test_fleet_size.py"),
 }
 """Room -> its tests, for rooms whose tests are not, or not only, in the folder of the room's name."""

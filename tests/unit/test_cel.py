@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from hub.cel import CelError, Expression
+from hub.cel import MAX_LENGTH, MAX_MESSAGE, CelError, Expression, as_api
 from hub.model import Service, ServicePort
 from tests.support import build
 
@@ -47,6 +47,63 @@ def test_a_bad_expression_is_refused_when_it_is_read(text: str, message: str) ->
     with pytest.raises(CelError) as caught:
         Expression(text)
     assert message in str(caught.value)
+
+
+def test_service_has_the_names_of_the_api() -> None:
+    """An expression reads a Service under the API's names; fields that a port lacks are left out."""
+    ports = (ServicePort(80), ServicePort(443, "https", "UDP", "h2", "web", 30443))
+    service = build.service(
+        name="web",
+        labels={"a": "b"},
+        annotations={"c": "d"},
+        ports=ports,
+        kind="NodePort",
+        families=("IPv6", "IPv4"),
+        cluster_ips=("fd00::1",),
+        publish_not_ready=True,
+    )
+
+    assert as_api(service) == {
+        "metadata": {"name": "web", "namespace": "edge", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+        "spec": {
+            "type": "NodePort",
+            "ports": [
+                {"name": "", "port": 80, "protocol": "TCP"},
+                {
+                    "name": "https",
+                    "port": 443,
+                    "protocol": "UDP",
+                    "targetPort": "web",
+                    "appProtocol": "h2",
+                    "nodePort": 30443,
+                },
+            ],
+            "ipFamilies": ["IPv6", "IPv4"],
+            "clusterIPs": ["fd00::1"],
+            "publishNotReadyAddresses": True,
+        },
+    }
+
+
+def test_longest_expression_is_accepted() -> None:
+    """An expression may have exactly as many characters as are allowed."""
+    text = "true".ljust(MAX_LENGTH)
+
+    assert Expression(text).matches(build.service(), "local")
+    with pytest.raises(CelError, match=f"^is longer than {MAX_LENGTH} characters$"):
+        Expression(f"{text} ")
+
+
+def test_long_message_of_the_library_is_cut() -> None:
+    """A message of the library is shown in part, with and without a place in the expression."""
+    word = "a" * 1000
+
+    with pytest.raises(CelError) as caught:
+        Expression(word)
+    assert str(caught.value) == f"does not parse: column 1: {f'undeclared reference to {word!r}'[:MAX_MESSAGE]}"
+    with pytest.raises(CelError) as caught:
+        Expression(f"service.metadata.labels['{word}'] == ''").matches(build.service(), "local")
+    assert str(caught.value) == f'NOT_FOUND: Key not found in map : "{word}'[:MAX_MESSAGE]
 
 
 @pytest.mark.parametrize(

@@ -30,17 +30,44 @@ PLACES = pytest.mark.parametrize(
         ("1.h", 3600.0),
         ("1h30m", 5400.0),
         ("1s1s", 2.0),
+        ("1ns", 1e-9),
+        ("1us", 1e-6),
+        ("1µs", 1e-6),
+        ("1ms", 1e-3),
+        ("1m", 60.0),
+        ("1h", 3600.0),
+        ("0" * 62 + "s", 0.0),
+        ("9223372036854775807ns", 9223372036.854776),
     ],
 )
 def test_a_duration_is_seconds_in_every_place(parse: Callable[[str], float], written: str, seconds: float) -> None:
     """Every place reads a duration as Go does; zero needs no unit."""
-    assert parse(written) == pytest.approx(seconds)
+    assert parse(written) == seconds
 
 
 @PLACES
 @pytest.mark.parametrize(
     "written",
-    ["", "5", "00", "0.0", "1.5", "s", "-1s", "-0", "+1s", "1d", "1 s", "1s ", "1e3s", "٣s", "999999999h", "1s" * 40],
+    [
+        "",
+        "5",
+        "00",
+        "0.0",
+        "1.5",
+        "s",
+        "-1s",
+        "-0",
+        "+1s",
+        "1d",
+        "1 s",
+        "1s ",
+        "1e3s",
+        "٣s",
+        "999999999h",
+        "1s" * 40,
+        "0" * 63 + "s",
+        "9223372036854775808ns",
+    ],
 )
 def test_no_place_takes_anything_else(parse: Callable[[str], float], written: str) -> None:
     """No place accepts a number without a unit, a sign, a day, or more than Go can hold."""
