@@ -122,3 +122,27 @@ def test_documented_health_defaults_are_the_real_ones() -> None:
     documented = documented_defaults(models.Health)
     assert documented["interval"] == "5s"
     assert check(documented) == check({})
+
+
+def test_documented_defaults_of_entries_are_the_real_ones() -> None:
+    """Entries with every documented default written equal entries with the required keys only."""
+
+    def read(cluster: dict[str, Any], service: dict[str, Any], views: dict[str, Any]) -> spec.Registry:
+        kubeconfig = documented_defaults(models.Kubeconfig) if cluster else {}
+        entry = {"name": "a", "allowedCIDRs": ["10.0.0.0/8"], "kubeconfig": {"secret": "s", **kubeconfig}, **cluster}
+        target = {"name": "s", "namespace": "n", "sources": [{"cluster": "a", "provider": {"name": "p"}}], **service}
+        file = {"version": 1, "clusters": [entry], "services": [target], "views": views}
+        return strict(loads(json.dumps(file).encode(), "f"))
+
+    sections = [documented_defaults(model) for model in (models.Cluster, models.Service, models.Views)]
+    assert ["maxEndpoints" in sections[0], "endpointsPerSlice" in sections[1], "clusters" in sections[2]] == [True] * 3
+    written, plain = read(*sections), read({}, {}, {})
+    assert (written.clusters, written.targets, written.views) == (plain.clusters, plain.targets, plain.views)
+
+
+def test_documented_defaults_of_the_file_are_the_real_ones() -> None:
+    """A file with every documented default written equals one with the version only."""
+    written = {"version": 1, **documented_defaults(models.File), "annotations": documented_defaults(models.Annotations)}
+    read, plain = (strict(loads(json.dumps(file).encode(), "f")) for file in (written, {"version": 1}))
+
+    assert msgspec.structs.replace(read, digest="") == msgspec.structs.replace(plain, digest="")
