@@ -375,7 +375,8 @@ def _range(
 def port_or_name(value: object) -> int | str:
     """A Service's port by number or by name."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return port_range(value)[0]
+        first, _ = port_range(value)
+        return first
     return label(value)
 
 
