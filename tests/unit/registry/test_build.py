@@ -126,6 +126,7 @@ def test_copies_by_annotation_have_the_files_defaults(annotations: str, policy: 
     read = registry(head=f"defaults: {{guard: {{emptyResults: 7}}}}\nannotations: {annotations}")
 
     assert read.annotations == policy
+    assert read.annotations.enabled is ("enabled: true" in annotations)
 
 
 def test_source_wins_over_service_over_cluster_over_defaults() -> None:
