@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +12,7 @@ from hub_testkit.contexts import LocalHub
 
 import hub.plugin
 from hub.observe.providers.context import ProviderHub
+from hub.observe.providers.secrets import Credential
 from hub.plugin import spec
 
 DOCS = (Path(__file__).parents[3] / "docs" / "plugins" / "index.md").read_text()
@@ -48,15 +50,23 @@ def test_every_field_of_a_type_is_documented() -> None:
     assert [name for name in spec.ProviderType.__dataclass_fields__ if f"| `{name}` |" not in section] == []
 
 
-@pytest.mark.parametrize("implementation", [ProviderHub, LocalHub])
-def test_defaults_of_a_context_are_those_of_its_implementations(implementation: type) -> None:
-    """The hub and the test kit have the default values that HubContext declares."""
+@pytest.mark.parametrize(
+    ("declared", "implementation"),
+    [
+        (spec.HubContext.run_program, ProviderHub.run_program),
+        (spec.HubContext.run_program, LocalHub.run_program),
+        (spec.SecretValue.get, Credential.get),
+    ],
+)
+def test_declared_defaults_are_those_of_the_implementations(
+    declared: Callable[..., object], implementation: Callable[..., object]
+) -> None:
+    """The hub and the test kit have the default values that the API declares."""
 
-    def defaults(context: type) -> dict[str, object]:
-        parameters = inspect.signature(context.run_program).parameters.values()  # type: ignore[attr-defined]
-        return {parameter.name: parameter.default for parameter in parameters}
+    def defaults(function: Callable[..., object]) -> dict[str, object]:
+        return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
 
-    assert defaults(implementation) == defaults(spec.HubContext)
+    assert defaults(implementation) == defaults(declared)
 
 
 @pytest.mark.parametrize("error", [hub.plugin.TransientProviderError("x"), hub.plugin.TerminalProviderError("x")])
