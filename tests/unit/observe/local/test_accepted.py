@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
-import json
 import logging
 import random
 from typing import Any, cast
@@ -30,33 +29,10 @@ from hub.observe.local.accepted import (
 )
 from hub.registry.file import MAX_BYTES
 from tests.support.clocks import HastyClock
+from tests.unit.observe.local.one_config_map import Api
 
 CONTENT = b"version: 1\nowner: default  # \xc3\xa4\n"
 PATH = "/api/v1/namespaces/ops/configmaps"
-
-
-class Api:
-    """An API server with one ConfigMap, or none."""
-
-    def __init__(self, stored: dict[str, Any] | None = None) -> None:
-        self.stored = stored
-        self.writes: list[str] = []
-        self.errors: list[Exception] = []
-        self.away: Exception | None = None
-
-    async def request(self, method: str, path: str, *, body: bytes = b"", admit: Any = None, **_: Any) -> bytes:
-        if admit is not None:
-            admit()
-        if self.away is not None:
-            raise self.away
-        if method != "GET":
-            self.writes.append(f"{method} {path}")
-            if self.errors:
-                raise self.errors.pop(0)
-            self.stored = json.loads(body)
-        if self.stored is None:
-            raise NotFound(404)
-        return json.dumps(self.stored).encode()
 
 
 def keeper(api: Api) -> Keeper:
