@@ -222,7 +222,7 @@ async def test_one_pass_reads_the_approvals_once() -> None:
     assert (found.approvers(), found.problem) == ({"a": "me@here"}, "")
     api.away = ClusterUnreachable("gone")
     await found.read_once()
-    assert (found.valid(), found.problem) == ({"a"}, "gone")
+    assert (found.valid(), found.problem) == (frozenset("a"), "gone")
     api.stored, api.away = None, None
     await found.read_once()
     assert found.valid() == frozenset()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hub.model import ObjectKey, Slice, TargetKey
-from hub.observe.local.stores import SliceStore
+from hub.observe.local.stores import ServiceStore, SliceStore, newer
 from tests.support import build
 
 TARGET = TargetKey("edge", "payments")
@@ -215,6 +215,134 @@ def test_slice_that_a_finalizer_holds_is_read_again(store: SliceStore) -> None:
     store.read(key(held), held, store.reading(key(held)))
 
     assert known(store) == {"payments-1": "105", "other": "106"}
+
+
+@pytest.mark.parametrize(
+    ("version", "than", "is_newer"),
+    [("10", "9", True), ("9", "10", False), ("9", "9", False), ("x", "9", True), ("9", "x", True), ("x", "x", False)],
+)
+def test_versions_are_compared_as_numbers(version: str, than: str, *, is_newer: bool) -> None:
+    """Versions are compared as numbers; if one is not a number, a different one is newer."""
+    assert newer(version, than) is is_newer
+
+
+@pytest.mark.parametrize(("version", "after"), [(104, "105"), (105, "105"), (106, "106")])
+def test_event_that_is_not_newer_than_the_slice_changes_nothing(
+    store: SliceStore, woken: list[TargetKey], version: int, after: str
+) -> None:
+    """A watch event changes a slice, and wakes its target, only if it is newer than the known state."""
+    store.wrote(published(105))
+
+    store.upsert(key(published(version)), published(version), str(version))
+
+    assert (known(store), woken) == ({"payments-1": after}, [TARGET] if version > 105 else [])
+
+
+@pytest.mark.parametrize(("version", "after"), [(99, {}), (100, {}), (101, {"payments-1": "101"})])
+def test_event_that_is_not_newer_than_the_list_changes_nothing(
+    store: SliceStore, version: int, after: dict[str, str]
+) -> None:
+    """A list includes all events up to its own version."""
+    store.upsert(key(published(version)), published(version), str(version))
+
+    assert known(store) == after
+
+
+@pytest.mark.parametrize(("version", "after"), [(101, {"payments-1": "101"}), (100, {}), (99, {})])
+def test_answer_that_is_not_newer_than_the_list_is_not_stored(
+    store: SliceStore, version: int, after: dict[str, str]
+) -> None:
+    """The answer to a write is stored only if it is newer than the last list."""
+    store.wrote(published(version))
+
+    assert known(store) == after
+
+
+def test_event_of_a_slice_that_this_process_deleted_does_not_bring_it_back(
+    store: SliceStore, woken: list[TargetKey]
+) -> None:
+    """Late events of a deleted slice are ignored, but a new slice of the same name is stored."""
+    store.wrote(published(101))
+    store.deleted(published(101))
+    store.upsert(key(published(102)), published(102), "102")
+    assert (known(store), woken) == ({}, [])
+
+    store.upsert(key(published(103)), published(103, uid="u2"), "103")
+
+    assert (known(store), woken) == ({"payments-1": "103"}, [TARGET])
+
+
+def test_deletion_of_an_older_slice_of_the_same_name_changes_nothing(store: SliceStore, woken: list[TargetKey]) -> None:
+    """Deletions, by the watch or by this process, remove only the slice with the same uid."""
+    store.wrote(published(105, uid="u2"))
+    store.wrote(published(106, name="payments-2", uid="u3"))
+    store.delete(key(published(101)), published(107), "107")
+    store.deleted(published(101))
+    assert (known(store), woken) == ({"payments-1": "105", "payments-2": "106"}, [])
+
+    store.delete(key(published(105)), published(108, uid="u2"), "108")
+
+    assert (known(store), woken) == ({"payments-2": "106"}, [TARGET])
+    assert list(store.targets()) == [TARGET]
+
+
+def test_list_wakes_the_targets_whose_slices_differ(woken: list[TargetKey]) -> None:
+    """A list wakes the targets of new, changed and missing slices; unchanged slices stay the same objects."""
+    store = SliceStore(woken.append)
+    same, changed, gone, new = (
+        msgspec.structs.replace(build.slice(f"{name}-1", service=name, resource_version="101"), uid=name)
+        for name in ("same", "changed", "gone", "new")
+    )
+    store.replace({key(value): value for value in (same, changed, gone)}, "102")
+    woken.clear()
+    later = msgspec.structs.replace(changed, resource_version="103")
+    kept = store.get(key(same))
+
+    store.replace({key(value): value for value in (msgspec.structs.replace(same), later, new)}, "104")
+
+    assert sorted(woken) == [TargetKey("edge", name) for name in ("changed", "gone", "new")]
+    assert store.get(key(same)) is kept
+    assert {value.name: value.resource_version for value in store.values()} == {
+        "same-1": "101",
+        "changed-1": "103",
+        "new-1": "101",
+    }
+    assert store.lists == 2
+
+
+def test_slice_that_moves_to_another_service_wakes_both(store: SliceStore, woken: list[TargetKey]) -> None:
+    """If a slice gets another Service, it leaves the old target, and both are woken."""
+    other = TargetKey("edge", "orders")
+    moved = msgspec.structs.replace(build.slice("payments-1", service="orders", resource_version="102"), uid="u1")
+    store.wrote(published(101))
+
+    store.upsert(key(moved), moved, "102")
+
+    assert sorted(woken) == [other, TARGET]
+    assert (known(store), list(store.of(other)), list(store.targets())) == ({}, ["payments-1"], [other])
+
+
+def test_services_that_did_not_change_wake_nobody(woken: list[TargetKey]) -> None:
+    """A Service wakes its target when it is new, gone or changed in more than its resourceVersion."""
+    store = ServiceStore(woken.append)
+    payments, orders = (build.service(name, resource_version="1") for name in ("payments", "orders"))
+    store.replace({("edge", "payments"): payments, ("edge", "orders"): orders}, "1")
+    assert sorted(woken) == [TargetKey("edge", "orders"), TARGET]
+    woken.clear()
+
+    again = build.service("payments", resource_version="1")
+    store.replace({("edge", "payments"): again, ("edge", "orders"): orders}, "2")
+    store.upsert(("edge", "payments"), build.service("payments", resource_version="3"), "3")
+    store.delete(("edge", "other"), orders, "4")
+    assert woken == []
+    assert store.lists == 2
+
+    store.upsert(("edge", "payments"), build.service("payments", resource_version="5", ports=()), "5")
+    store.upsert(("edge", "other"), build.service("other"), "6")
+    store.delete(("edge", "other"), build.service("other"), "7")
+    store.replace({("edge", "payments"): build.service("payments", resource_version="5", ports=())}, "8")
+    assert woken == [TARGET, *[TargetKey("edge", "other")] * 2, TargetKey("edge", "orders")]
+    assert store.get(TargetKey("edge", "orders")) is None
 
 
 # -- slices that another replica writes -------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -19,6 +19,7 @@ from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.resolver import LookupPool
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, TargetKey
 from hub.observe.local.cluster import Follower, LocalCluster
+from hub.observe.local.stores import ServiceStore, SliceStore
 from hub.runtime.clock import SystemClock
 from tests.support import build
 from tests.support.waiting import until
@@ -258,3 +259,20 @@ def test_a_failure_counts_as_an_attempt() -> None:
     follower.failed(REFUSED())
     assert follower.attempted
     assert follower.error == "403: the hub's account lacks the rule «services: list» in the hub cluster"
+
+
+@pytest.mark.parametrize(
+    ("services", "slices", "synced"), [(0, 0, False), (1, 0, False), (0, 1, False), (1, 1, True), (2, 3, True)]
+)
+def test_it_is_synced_once_both_kinds_were_listed(services: int, slices: int, *, synced: bool) -> None:
+    """Without a complete list of slices there are no slices to count; it is synced with a list of each kind."""
+    hub = LocalCluster(cast("Client", None), SystemClock(), ("default",), lambda _: None)
+    assert isinstance(hub.services, ServiceStore)
+    assert isinstance(hub.slices, SliceStore)
+    for _ in range(services):
+        hub.services.replace({}, "1")
+    for _ in range(slices):
+        hub.slices.replace({}, "1")
+
+    assert hub.synced is synced
+    assert (hub.all_slices() is None) is (slices == 0)
