@@ -7,11 +7,12 @@ import base64
 import gzip
 import logging
 import random
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
 
-from hub.errors import BadAnswer, ClusterUnreachable, Conflict, Forbidden, NotFound
+from hub.errors import BadAnswer, ClusterUnreachable, Conflict, Forbidden, Invalid, NotFound
 from hub.kube.client import Client
 from hub.model import ANNOTATION_WITHHELD, LABEL_OWNER, MANAGED_BY
 from hub.observe.local.accepted import (
@@ -28,7 +29,7 @@ from hub.observe.local.accepted import (
     withheld,
 )
 from hub.registry.file import MAX_BYTES
-from tests.support.clocks import HastyClock
+from tests.support.clocks import HastyClock, ManualClock
 from tests.unit.observe.local.one_config_map import Api
 
 CONTENT = b"version: 1\nowner: default  # \xc3\xa4\n"
@@ -48,8 +49,14 @@ async def run(each: Keeper, api: Api, writes: int) -> None:
             await asyncio.sleep(0.001)
     for _ in range(50):
         await asyncio.sleep(0)
+    await end(task)
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    """Cancel a task that must still run."""
     task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 @pytest.mark.parametrize(
@@ -163,16 +170,20 @@ async def test_failed_write_is_logged_once_and_retried(caplog: pytest.LogCapture
 async def test_stored_registry_has_owner_and_time() -> None:
     """Labels name the owner and an annotation the time; a new ConfigMap has no resourceVersion."""
     api = Api()
-    each = keeper(api)
+    each = Keeper(cast("Client", api), ManualClock(wall_time=1.8e9), "ops", "default", lambda: True)
     each.keep(CONTENT)
     await run(each, api, 1)
-    assert api.stored is not None
-    meta = api.stored["metadata"]
-    assert meta["name"] == "endpointslice-hub-registry-default"
-    assert meta["labels"] == {"app.kubernetes.io/managed-by": MANAGED_BY, LABEL_OWNER: "default"}
-    assert set(meta["annotations"]) == {ACCEPTED_AT}
-    assert "resourceVersion" not in meta
-    assert (await read(cast("Client", api), "ops", "default")).at == meta["annotations"][ACCEPTED_AT]
+    assert api.stored == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "endpointslice-hub-registry-default",
+            "labels": {"app.kubernetes.io/managed-by": MANAGED_BY, LABEL_OWNER: "default"},
+            "annotations": {ACCEPTED_AT: "2027-01-15T08:00:00Z"},
+        },
+        "data": {PLAIN: CONTENT.decode()},
+    }
+    assert (await read(cast("Client", api), "ops", "default")).at == "2027-01-15T08:00:00Z"
 
 
 async def test_a_withheld_removal_is_noted_and_taken_back() -> None:
@@ -238,8 +249,9 @@ async def test_too_large_registry_is_logged_and_not_stored(caplog: pytest.LogCap
     async with asyncio.timeout(10):
         while "too large" not in caplog.text:  # noqa: ASYNC110 - a thread packs meanwhile
             await asyncio.sleep(0.001)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    await end(task)
     assert (api.writes, each.problem) == ([], "")
 
 
@@ -250,6 +262,31 @@ async def test_former_leader_does_not_write() -> None:
     each.keep(CONTENT)
     await run(each, api, 0)
     assert api.writes == []
+
+
+async def test_each_new_api_error_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """An error of the API is a warning unless it is the last one again; an API that is away is only for debugging."""
+    caplog.set_level(logging.DEBUG, "hub.observe.local.accepted")
+    api, problems = Api(), list[str]()
+    api.errors = [Invalid(422, "", "a"), Invalid(422, "", "a"), Invalid(422, "", "b"), ClusterUnreachable("gone")]
+
+    def leading() -> bool:
+        problems.append(each.problem)
+        return True
+
+    each = Keeper(cast("Client", api), HastyClock(), "ops", "default", leading)
+    each.keep(CONTENT)
+    await run(each, api, 5)
+    text = "the registry is not kept for a restart: "
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("WARNING", f"{text}422 : a"),
+        ("DEBUG", f"{text}422 : a"),
+        ("WARNING", f"{text}422 : b"),
+        ("DEBUG", f"{text}gone"),
+        ("INFO", "the registry is kept in ConfigMap ops/endpointslice-hub-registry-default"),
+    ]
+    assert list(dict.fromkeys(problems)) == ["", "422 : a", "422 : b", "gone"]
+    assert each.problem == ""
 
 
 REGISTRY = b"version: 1\nowner: default\nclusters: []\n"

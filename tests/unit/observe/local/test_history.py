@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.decide.history import NOTHING, PER_SERVICE, TOTAL, Entry, Named
-from hub.errors import BadAnswer, ClusterUnreachable, Conflict, Forbidden, NotFound
+from hub.errors import BadAnswer, ClusterUnreachable, Conflict, Forbidden, Invalid, NotFound
 from hub.kube.client import Client
 from hub.model import LABEL_OWNER, MANAGED_BY, TargetKey
 from hub.observe.local.history import (
     DATA_KEY,
     PACKED_LIMIT,
     PERIOD,
+    TRIES,
     UNPACKED_LIMIT,
     History,
     config_map,
@@ -30,6 +31,7 @@ from hub.observe.local.history import (
     unpack,
 )
 from tests.support.clocks import ManualClock
+from tests.unit.observe.local.one_config_map import Api as SimpleApi
 
 KEY, OTHER = TargetKey("edge", "payments"), TargetKey("edge", "orders")
 PATH = "/api/v1/namespaces/ops/configmaps"
@@ -178,6 +180,56 @@ async def test_cancelled_write_is_not_forgotten() -> None:
     assert len(api.writes) == 1
 
 
+@pytest.mark.parametrize(("conflicts", "problem"), [(TRIES - 1, ""), (TRIES, "409 : ")])
+async def test_write_that_is_overtaken_is_repeated_a_few_times(conflicts: int, problem: str) -> None:
+    """A write that other replicas overtake is repeated TRIES times at most; then it is due later."""
+    api = SimpleApi()
+    api.errors = [Conflict(409)] * conflicts
+    past = History(cast("Client", api), Clock(), "ops", "default", lambda: True)
+    past.add(KEY, [entry(1)])
+    await past.flush()
+    assert (past.problem, api.writes) == (problem, [f"POST {PATH}"] * TRIES)
+    await past.flush()
+    assert (past.problem, len(api.writes)) == ("", TRIES + bool(problem))
+
+
+async def test_history_that_is_stored_already_is_not_written() -> None:
+    """Entries that the ConfigMap has already are not written again, and no entries are nothing to write."""
+    api = Api()
+    one, two = history(api), history(api)
+    one.add(KEY, [entry(1)])
+    await one.flush()
+    two.add(KEY, [entry(1)])
+    await two.flush()
+    two.add(KEY, [])
+    await two.flush()
+    assert [method for method, _ in api.writes] == ["POST"]
+    assert api.requests == ["GET", "POST", "GET"]
+    assert two.of(KEY) == (entry(1),)
+
+
+async def test_each_new_api_error_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """An error of the API is a warning unless it is the last one again; an API that is away is only for debugging."""
+    caplog.set_level(logging.DEBUG, "hub.observe.local.history")
+    api = Api()
+    past = history(api)
+    for error in (Invalid(422, "", "a"), Invalid(422, "", "a"), ClusterUnreachable("gone")):
+        api.away = error
+        await past.load()
+    assert past.problem == "gone"
+    past.add(KEY, [entry(1)])
+    await past.flush()
+    api.away = None
+    await past.load()
+    assert past.problem == ""
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("WARNING", "the history is not read, it is only in memory: 422 : a"),
+        ("DEBUG", "the history is not read, it is only in memory: 422 : a"),
+        ("DEBUG", "the history is not read, it is only in memory: gone"),
+        ("DEBUG", "the history is not stored, it is only in memory: gone"),
+    ]
+
+
 # --- several processes ------------------------------------------------------------------------------
 
 
@@ -305,6 +357,13 @@ def test_stored_history_fits_into_its_room() -> None:
     assert all(rings[key][-len(ring) :] == ring for key, ring in kept.items())
 
 
+def test_stored_entries_are_read_in_the_order_of_time() -> None:
+    """Entries are sorted by time, a Service keeps its newest ones, and Services without entries are left out."""
+    many = tuple(entry(at) for at in range(PER_SERVICE + 2))
+    text = pack({KEY: (entry(3), entry(1), entry(2)), OTHER: many, TargetKey("edge", "none"): ()})
+    assert unpack(text) == {KEY: (entry(1), entry(2), entry(3)), OTHER: many[2:]}
+
+
 # --- damaged text ------------------------------------------------------------------------------------
 
 
@@ -317,6 +376,7 @@ def stored(plain: bytes) -> str:
     "text",
     [
         "no base64!",
+        "!" + base64.b64encode(gzip.compress(b'{"version":1,"services":{}}')).decode(),
         base64.b64encode(b"no gzip").decode(),
         base64.b64encode(gzip.compress(b'{"version":1,"services":{}}')[:-9]).decode(),
         stored(b"no JSON"),
@@ -328,7 +388,7 @@ def stored(plain: bytes) -> str:
         stored(b'{"version":1,"services":{"a/b":[{"at":1,"kind":"added","why":"' + b"x" * 401 + b'"}]}}'),
         stored(b"0" * (UNPACKED_LIMIT + 1)),
     ],
-    ids=["base64", "gzip", "cut", "JSON", "nested", "version", "past", "future", "kind", "long", "bomb"],
+    ids=["base64", "other signs", "gzip", "cut", "JSON", "nested", "version", "past", "future", "kind", "long", "bomb"],
 )
 async def test_damaged_history_is_ignored_and_replaced(text: str, caplog: pytest.LogCaptureFixture) -> None:
     """Damaged text is reported once, changes nothing in memory, and is replaced by the next write."""
