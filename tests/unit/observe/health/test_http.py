@@ -63,6 +63,24 @@ def test_a_head_without_end_is_refused() -> None:
         status_of(b"HTTP/1.1 200 OK\r\nX: " + b"a" * HEAD_LIMIT)
 
 
+def test_head_is_refused_once_it_has_as_many_bytes_as_allowed() -> None:
+    """An incomplete head is refused when HEAD_LIMIT bytes were received, a complete one is not."""
+    start = b"HTTP/1.1 200 OK\r\nX: "
+    head = start + b"a" * (HEAD_LIMIT - len(start))
+    assert status_of(head[:-1]) is None
+    with pytest.raises(ValueError, match=f"a head of more than {HEAD_LIMIT} bytes"):
+        status_of(head)
+    assert status_of(head + b"\r\n\r\n") == 200
+
+
+@pytest.mark.parametrize("before", [b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"])
+def test_start_of_an_answer_is_judged_once_it_has_a_status(before: bytes) -> None:
+    """The first 13 bytes of each head show whether it is HTTP; fewer do not."""
+    assert status_of(before + b"x" * 12) is None
+    with pytest.raises(ValueError, match="not an HTTP answer"):
+        status_of(before + b"x" * 13)
+
+
 @given(st.binary(max_size=200))
 def test_garbage_is_a_status_nothing_or_refused(received: bytes) -> None:
     """For any bytes, the result is a status, None or a ValueError."""

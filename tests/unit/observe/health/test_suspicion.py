@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hub.observe.health.suspicion import LastAnswer, calm, suspicious
 
 NOW = 1000.0
@@ -50,3 +52,17 @@ def test_calm_returns_below_thirty_percent() -> None:
     assert calm([*failing(29, "eu"), *answering(71)])
     assert not calm([*failing(30, "eu"), *answering(70)])
     assert calm([])
+
+
+@pytest.mark.parametrize(("seconds", "suspected"), [(5.4, True), (5.5, True), (5.6, False)])
+def test_failure_is_sudden_within_one_interval_and_a_tenth(seconds: float, *, suspected: bool) -> None:
+    """A failure is sudden if it began at most 1.1 intervals ago."""
+    lost = [*failing(1, "eu", since=NOW - seconds), *failing(1, "us", since=NOW - seconds)]
+    assert suspicious(lost, NOW) is suspected
+
+
+@pytest.mark.parametrize(("seconds", "suspected"), [(5.4, False), (5.5, False), (5.6, True)])
+def test_answer_counts_within_one_interval_and_a_tenth(seconds: float, *, suspected: bool) -> None:
+    """An answer counts if it came at most 1.1 intervals ago."""
+    seen = [*failing(1, "eu"), *failing(1, "us"), *answering(2, at=NOW - seconds)]
+    assert suspicious(seen, NOW) is suspected

@@ -70,3 +70,22 @@ def test_an_answer_that_confirms_the_verdict_changes_nothing() -> None:
     standing = advance(CheckState(verdict=True), passed=True, rise=3, fall=3)
     assert advance(standing, passed=True, rise=3, fall=3) is standing
     assert standing == CheckState(verdict=True, passing=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "passed", "frozen", "after_it"),
+    [
+        (CheckState(), True, False, CheckState(None, 1, passing=True)),
+        (CheckState(None, 1, passing=True), True, False, CheckState(verdict=True, run=0, passing=True)),
+        (CheckState(None, 1, passing=True), False, False, CheckState(None, 1, passing=False)),
+        (CheckState(verdict=True, run=0, passing=True), False, False, CheckState(verdict=True, run=1, passing=False)),
+        (CheckState(verdict=True, run=2, passing=False), False, False, CheckState(verdict=False, run=0, passing=False)),
+        (CheckState(verdict=True, run=2, passing=False), False, True, CheckState(verdict=True, run=0, passing=False)),
+        (CheckState(verdict=True, run=2, passing=False), True, True, CheckState(verdict=True, run=0, passing=True)),
+        (CheckState(verdict=True, run=1, passing=True), True, False, CheckState(verdict=True, run=0, passing=True)),
+        (CheckState(verdict=False, run=0, passing=False), True, True, CheckState(verdict=False, run=1, passing=True)),
+    ],
+)
+def test_state_after_one_answer(before: CheckState, after_it: CheckState, *, passed: bool, frozen: bool) -> None:
+    """One more answer changes verdict, run and last answer together."""
+    assert advance(before, passed=passed, rise=2, fall=3, frozen=frozen) == after_it

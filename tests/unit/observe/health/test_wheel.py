@@ -42,3 +42,17 @@ def test_long_pause_returns_all_due_items() -> None:
     wheel.put("second", 20.0)
     wheel.put("first", 10.0)
     assert list(wheel.due(3.15e7)) == ["first", "second"]
+
+
+def test_number_of_items_counts_those_not_handed_out() -> None:
+    """``len`` counts the items that are not due yet, also if several are due at the same time."""
+    wheel: Wheel[str] = Wheel()
+    for item, at in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
+        wheel.put(item, at)
+    assert len(wheel) == 3
+    assert list(wheel.due(1.0)) == ["a", "b"]
+    assert list(wheel.due(1.0)) == []
+    wheel.put("d", 1.0)
+    assert list(wheel.due(0.5)) == []
+    assert list(wheel.due(1.0 + TICK)) == ["d"]
+    assert (len(wheel), list(wheel.due(2.0))) == (1, ["c"])
