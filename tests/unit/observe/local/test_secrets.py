@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from hub_testkit import SimulatedCluster
 
-from hub.errors import CredentialError
+from hub.errors import CredentialError, NotFound
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.resolver import LookupPool
 from hub.observe.local import secrets as module
-from hub.observe.local.secrets import FORGET, Secrets
+from hub.observe.local.secrets import FORGET, GONE, Secrets
 from hub.runtime.clock import SystemClock
 from tests.support.clocks import AheadClock, HastyClock
 from tests.support.waiting import until
@@ -93,3 +93,32 @@ async def test_refused_watch_is_reported_once_until_it_is_allowed(caplog: pytest
     pool.close()
     message = "Secret cloud is read every half minute: the hub's account may not watch it"
     assert sum(text.startswith(message) for text in caplog.messages) == 2
+
+
+async def test_followed_secret_is_read_without_a_request() -> None:
+    """A followed Secret is read from its watch; its version changes with it, and one that is gone has a version too."""
+    pool, clock = LookupPool(), SystemClock()
+    async with SimulatedCluster("hub") as sim:
+        sim.namespaces.add({"metadata": {"name": "access"}})
+        sim.secrets.add({"metadata": {"name": "cloud", "namespace": "access"}, "data": {"token": "YQ=="}})
+        access = parse_kubeconfig(sim.kubeconfig().encode(), origin="a test", policy=KubeconfigPolicy(), context=None)
+        async with Client(Credentials(access, clock), pool) as client:
+            secrets = Secrets(client, clock, "access")
+            assert secrets.version("cloud") is None
+            following = asyncio.create_task(secrets.run())
+            try:
+                await until(lambda: secrets.version("cloud") and secrets.version("none"))
+                before = sim.requests.copy()
+                assert await secrets.read("cloud") == {"token": "YQ=="}
+                with pytest.raises(NotFound) as caught:
+                    await secrets.read("none")
+                assert sim.requests == before
+                assert str(caught.value) == (
+                    'GET /api/v1/namespaces/access/secrets/none: 404 NotFound: secrets "none" not found'
+                )
+                assert secrets.version("none") == GONE != secrets.version("cloud")
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+            assert secrets.version("cloud") is None
+    pool.close()
