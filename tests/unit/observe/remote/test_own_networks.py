@@ -145,6 +145,26 @@ async def test_failed_read_keeps_known_networks(answer: Answer, answered: bool) 
     assert (learner.known(), learner.changes) == (known, 1)
 
 
+async def test_each_change_of_a_list_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has the networks in order when they change, and a reason again only after networks or another reason."""
+    caplog.set_level(logging.INFO)
+    servers = (slices("192.0.2.9", "192.0.2.10", "2001:db8::7"), slices("192.0.2.10"), slices("192.0.2.10"))
+    refused: tuple[Answer, ...] = (NotFound(404), Forbidden(403), Forbidden(403))
+    learner = Learner((*refused, CIDRS, CIDRS, Forbidden(403)), (*servers, *servers[2:] * 3))
+    for _ in range(6):
+        assert await learner.own.read_all()
+    assert caplog.messages == [
+        "hub cluster: its Service CIDRs cannot be read: the API has none",
+        "hub cluster: its API servers' addresses are 192.0.2.9, 192.0.2.10, 2001:db8::7",
+        "hub cluster: its Service CIDRs cannot be read: the hub's account may not list servicecidrs",
+        "hub cluster: its API servers' addresses are 192.0.2.10",
+        "hub cluster: its Service CIDRs are 10.96.0.0/16, 10.97.0.0/16, fd00:10:96::/112",
+        "hub cluster: its Service CIDRs cannot be read: the hub's account may not list servicecidrs",
+    ]
+    assert learner.changes == 3
+    assert list(learner.known()) == ["10.96.0.0/16", "10.97.0.0/16", "192.0.2.10/32", "fd00:10:96::/112"]
+
+
 async def test_asked_is_set_when_both_lists_are_answered() -> None:
     """``asked`` is set when both lists were answered; networks of the first answer apply before that."""
     learner = Learner((CIDRS, CIDRS), (ClusterUnreachable("gone"), slices("192.0.2.7")))
