@@ -33,7 +33,6 @@ TRIES: Final = 5
 DEFAULT_OWNER: Final = "default"
 DEFAULT_NAMESPACE: Final = "default"
 """Defaults of the options of ``hub approve``."""
-NOTHING: Final[frozenset[str]] = frozenset()
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -169,8 +168,6 @@ class Approvals:
 
     def valid(self) -> frozenset[str]:
         """The hashes that are approved now."""
-        if not self._until:
-            return NOTHING
         now = self._clock.wall()
         return frozenset(name for name, until in self._until.items() if now < until)
 
