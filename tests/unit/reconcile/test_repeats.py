@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import pytest
 
 from hub.decide.plan import Plan
-from hub.model import Port, Slice
+from hub.model import ANNOTATION_LEASE, OwnerReference, Port, Slice
 from hub.reconcile.repeats import CAP, QUIET, Repeats
 from tests.support import build
 
@@ -42,6 +45,24 @@ def test_write_with_new_content_never_waits() -> None:
     repeats = Repeats()
     delays(repeats, ONE, 5)
     assert repeats.allow(Plan(updates=(OTHER,)), 1008.0).plan.updates == (OTHER,)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ports": (Port("https", 30444),)},
+        {"labels": {**ONE.labels, "more": "1"}},
+        {"owners": (OwnerReference("v1", "Service", "payments", "another uid"),)},
+        {"annotations": {ANNOTATION_LEASE: "hub/two"}},
+    ],
+)
+def test_write_with_any_other_content_never_waits(change: dict[str, Any]) -> None:
+    """A write is no repetition if its ports, labels, owners or annotations of the hub differ from the last one."""
+    repeats = Repeats()
+    delays(repeats, ONE, 5)
+    changed = msgspec.structs.replace(ONE, **change)
+    assert repeats.allow(Plan(updates=(changed,)), 1007.5) == (Plan(updates=(changed,)), None)
+    assert repeats.remember("s-0", changed, 1007.5) is False
 
 
 def test_foreign_annotation_does_not_change_the_content() -> None:
@@ -122,3 +143,30 @@ def test_a_quiet_time_ends_contention() -> None:
     assert repeats.contended(later) == ()
     repeats.remember("s-0", ONE, later)
     assert repeats.allow(Plan(updates=(ONE,)), later).wake_at is None
+
+
+def test_a_repetition_is_recent_until_a_minute_after_its_delay() -> None:
+    """A write repeats the last one until exactly 60 s after the end of the last delay, however long that was."""
+    repeats = Repeats()
+    moments = [0.0, QUIET, 2 * QUIET + 1.0, 3 * QUIET + 3.5, 4 * QUIET + 3.6]
+    assert [repeats.remember("s-0", ONE, now) for now in moments] == [False, True, True, False, False]
+
+
+def test_contention_lasts_until_a_minute_after_the_delay() -> None:
+    """Slices repaired twice are contended, sorted by name, until 60 s after their delay; refused ones are not."""
+    repeats = Repeats()
+    for now in (0.0, 1.0, 2.0):
+        for name in ("s-1", "s-0"):
+            repeats.remember(name, ONE, now)
+        repeats.remember("s-2", ONE, now, refused=True)
+    assert repeats.contended(2.0 + 2.0 + QUIET) == ("s-0", "s-1")
+    assert repeats.contended(2.0 + 2.0 + QUIET + 0.1) == ()
+
+
+def test_recent_deletes_are_remembered() -> None:
+    """A slice that another client keeps creating is still delayed after the deletes that lasted are forgotten."""
+    repeats = Repeats()
+    repeats.remember("s-0", None, 0.0)
+    repeats.remember("s-0", None, 1.0)
+    repeats.forget_deleted(1.5)
+    assert repeats.allow(Plan(deletes=(ONE,)), 1.5) == (Plan(), 2.0)
