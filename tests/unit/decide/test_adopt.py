@@ -10,19 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.decide.adopt import NEW, QUIET, SETTLE, Adoption, AdoptMemory, adopt, with_deleted
+from hub.decide.adopt import LISTED, NEW, QUIET, SETTLE, Adoption, AdoptMemory, adopt, is_theirs, with_deleted
 from hub.decide.endpoints import EndpointGroup, GroupKey, prepare
 from hub.model import (
     DRAINING,
     FAILED,
     LABEL_MANAGED_BY,
+    LABEL_OWNER,
     LABEL_SERVICE_NAME,
     PUBLISHED,
     Conditions,
     Endpoint,
+    Finding,
     Port,
     Slice,
 )
+from hub.registry.spec import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
 from tests.support import build
 
 OLD = "old-controller"
@@ -266,6 +269,76 @@ def test_other_managed_by_value_clears_the_memory() -> None:
     found = adopt(OLD, (theirs("t", build.endpoint()),), (published,), (group,), memory, 100.0)
 
     assert found.memory == AdoptMemory(OLD, {"uid-t": "1"}, covered_since=100.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "managed_by", "expected"),
+    [
+        ({LABEL_MANAGED_BY: OLD}, OLD, True),
+        ({LABEL_MANAGED_BY: OLD, LABEL_OWNER: "default"}, OLD, False),
+        ({LABEL_MANAGED_BY: "another"}, OLD, False),
+        ({}, OLD, False),
+        ({LABEL_COPIER_SOURCE: "x"}, ENDPOINT_COPIER, True),
+        ({LABEL_COPIER_SOURCE: "x", LABEL_OWNER: "default"}, ENDPOINT_COPIER, False),
+        ({LABEL_COPIER_SOURCE: "x", LABEL_MANAGED_BY: ENDPOINT_COPIER}, ENDPOINT_COPIER, False),
+        ({LABEL_MANAGED_BY: ENDPOINT_COPIER}, ENDPOINT_COPIER, False),
+        ({}, ENDPOINT_COPIER, False),
+    ],
+)
+def test_whose_slices_are_theirs(labels: dict[str, str], managed_by: str, expected: bool) -> None:
+    """Theirs have the managed-by value, or endpoint-copier's own label without any, and never the hub's owner label."""
+    assert is_theirs(msgspec.structs.replace(theirs(), labels=labels), managed_by) is expected
+
+
+def test_old_writer_is_reported_in_words() -> None:
+    """The finding says what to do, and whether the slices came back; only a quiet period ends by itself."""
+    passes = Passes()
+    passes.run(theirs("b", build.endpoint()), theirs("a", build.endpoint()))
+    changed = passes.run(theirs("b", build.endpoint()), theirs("a", build.endpoint(), version="2"), after=1.0)
+    text = f"{OLD} still writes slices of this Service; they stay. Stop it"
+    assert changed.findings == (Finding("OldWriterActive", text, ("a", "b")),)
+    assert changed.wake_at == 101.0 + QUIET
+    passes.delete(theirs("a"), theirs("b"))
+    passes.run()
+    back = passes.run(theirs("c", build.endpoint()))
+    text = (
+        f"{OLD} still writes slices of this Service again after they were deleted; they stay. Stop it, then delete them"
+    )
+    assert back.findings == (Finding("OldWriterActive", text, ("c",)),)
+    assert back.wake_at is None
+
+
+def test_uncovered_endpoints_are_reported_in_words() -> None:
+    """The finding has the number of uncovered addresses, the first one, and a limited list of them."""
+    old = theirs("t", *(build.endpoint(build.address(number)) for number in range(LISTED + 5)))
+    addresses = sorted(build.address(number) for number in range(LISTED + 5))
+    [finding] = adopt(OLD, (old,), (), (), NEW, 100.0).findings
+    text = f"slices of {OLD} stay: {LISTED + 5} of their endpoints are not covered by ours, such as {addresses[0]}"
+    assert finding == Finding("AdoptionWaiting", text, tuple(addresses[:LISTED]))
+
+
+def test_a_slice_that_is_being_deleted_needs_no_cover() -> None:
+    """A slice of theirs that is being deleted is neither covered, reported nor deleted again."""
+    passes = Passes()
+    passes.run(theirs("t", build.endpoint("10.0.0.9"), deleting=True), theirs("a", build.endpoint()))
+    found = passes.run(
+        theirs("t", build.endpoint("10.0.0.9"), deleting=True), theirs("a", build.endpoint()), after=SETTLE
+    )
+    assert (found.findings, [slice_.name for slice_ in found.deletes]) == ((), ["a"])
+
+
+def test_ours_have_the_best_of_their_conditions() -> None:
+    """If theirs have an address twice, ours get the better conditions, whatever the order of the slices."""
+    mine = build.endpoint("10.0.0.1", conditions=FAILED)
+    published = build.slice(endpoints=(mine,))
+    group = wanted(mine, published=(published,))
+    states = {"a": FAILED, "b": DRAINING, "c": PUBLISHED}
+    for names in ("ab", "ba", "abc", "cab"):
+        old = [
+            theirs(str(place), build.endpoint("10.0.0.1", conditions=states[name])) for place, name in enumerate(names)
+        ]
+        (alike,) = adopt(OLD, old, (published,), (group,), NEW, 100.0).groups
+        assert alike.endpoints["10.0.0.1"].conditions == (PUBLISHED if "c" in names else DRAINING)
 
 
 def test_groups_are_unchanged_without_their_slices() -> None:

@@ -21,6 +21,12 @@ def test_the_policys_own_port_wins() -> None:
     assert check_of(HealthPolicy("tcp", port=80), 443) == Check("tcp", 80)
 
 
+def test_defaults_of_a_check_are_those_of_the_policy() -> None:
+    """A check without further keys equals the one of a policy without further keys, in every mode."""
+    for mode in ("tcp", "http", "https"):
+        assert check_of(HealthPolicy(mode), 443) == Check(mode, 443)
+
+
 def test_unused_keys_do_not_separate_checks() -> None:
     """Policies that differ only in keys that the mode ignores share one check."""
     tcp, http = HealthPolicy("tcp"), HealthPolicy("http")
@@ -28,6 +34,12 @@ def test_unused_keys_do_not_separate_checks() -> None:
     assert check_of(replace(http, ca="/ca.pem", insecure=True), 1) == check_of(http, 1)
     assert check_of(replace(http, path="/x"), 1) != check_of(http, 1)
     assert check_of(replace(HealthPolicy("https"), ca="/ca.pem"), 1) != check_of(HealthPolicy("https"), 1)
+
+
+def test_short_form_of_a_check() -> None:
+    """The short form has the path, unless the mode has none."""
+    checks = [Check("tcp", 80), Check("http", 80), Check("https", 443, path="/healthz")]
+    assert list(map(str, checks)) == ["tcp :80", "http :80/", "https :443/healthz"]
 
 
 def test_a_verdict_starts_from_the_slice() -> None:
