@@ -205,3 +205,78 @@ def tuple_of(step: Step) -> tuple[str, str, str, str]:
 def test_unknown_service_has_no_steps() -> None:
     """An unknown Service has no steps."""
     assert explain_service(TargetKey("edge", "nosuch"), facts(target("10.0.0.1"))) == ()
+
+
+def test_whole_explanation_of_a_service() -> None:
+    """All steps: the counts, each source with its rejected candidates and withheld removals, and other findings."""
+    held = Withheld("RemovalWithheld", "abc", ("10.0.0.9",), 0.0, "1 of 3 would go", "hub approve abc")
+    findings = (Finding("PortMismatch", "no such port", ("eu",)), Finding("RemovalWithheld", "1 of 3 would go"))
+    draining = build.slice("s0", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.9", None, DRAINING)])
+    other = build.slice("s1", [build.endpoint("10.1.0.1")], cluster="us")
+    decision = build.decision(withheld={EU: held}, findings=findings)
+    found = TargetFacts(decision, ("eu", "us"), (draining, other))
+    another = SourceFacts("eu", ("edge/other",), "not this one", source().result, {}, {})
+    steps = explain_service(KEY, Facts((another, source()), (found,), {}))
+    assert list(map(tuple_of, steps)) == [
+        ("service", "edge/payments", "followed", "3 published, 2 ready, in 2 slices"),
+        ("source", "eu", "offers 1", "of 6 candidates; 2 published, 1 ready"),
+        ("address", "eu", "1 absent", "none"),
+        ("address", "eu", "1 address", "far"),
+        ("address", "eu", "1 conflict", "twin"),
+        ("address", "eu", "1 unknown", "new"),
+        ("eligibility", "eu", "1 not-ready", "sick"),
+        ("address", "eu", "1 rejected", "outside allowedCIDRs: 192.0.2.1 of far"),
+        ("guard", "edge/payments", "withheld", "RemovalWithheld: 1 of 3 would go"),
+        ("guard", "edge/payments", "approve with", "hub approve abc"),
+        ("service", "edge/payments", "PortMismatch", "no such port"),
+    ]
+
+
+def test_whole_explanation_of_an_address_of_an_unknown_source() -> None:
+    """An unknown source says that nothing is removed, and that its last good answer had the address."""
+    steps = explain_address("10.0.0.1", facts(target("10.0.0.2"), unknown="timeout", services=()))
+    assert [step for step in map(tuple_of, steps) if step[0] == "source"] == [
+        ("source", "eu", "unknown", "timeout; nothing is removed"),
+        ("source", "eu", "unknown", "timeout; its last good answer had 10.0.0.1"),
+    ]
+    other = explain_address("192.0.2.1", facts(unknown="timeout"))
+    assert [step.why for step in other if step.stage == "source"] == ["timeout; nothing is removed"]
+
+
+def test_an_address_that_only_a_node_object_has_is_explained() -> None:
+    """An address that a Node object has, but that no provider resolved, is explained by the steps of its node."""
+    node = build.node("idle", "10.0.0.7", "10.0.0.8", ready_since="T", unschedulable=True, deleting=True)
+    bare = SourceFacts(
+        "eu", (), None, ViewBuilder("eu", NodePolicy(), POLICY, 100).build({}, {}, 0.0), {}, {"idle": node}
+    )
+    steps = explain_address("10.0.0.7", Facts((bare,), ()))
+    details = "since T; cordoned; being deleted; InternalIP 10.0.0.7, InternalIP 10.0.0.8"
+    assert steps == (Step("node", "eu/idle", "Ready", details),)
+    assert explain_node("idle", Facts((bare,), ())) == steps
+
+
+def test_a_node_is_explained_with_all_its_endpoints() -> None:
+    """A node's steps have each published endpoint of it, and each offered one that is not published."""
+    published = build.slice("s0", [build.endpoint("10.0.0.5", "good"), build.endpoint("10.0.0.6", "else")])
+    found = TargetFacts(build.decision(status="paused"), ("eu",), (published,))
+    steps = [tuple_of(step) for step in explain_node("good", facts(found)) if step.where == "edge/payments"]
+    assert steps == [
+        ("published", "edge/payments", "ready", "10.0.0.5 in slice s0 of eu, node good"),
+        ("service", "edge/payments", "kept", "paused"),
+        ("service", "edge/payments", "not published", "paused"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("probed", "expected"),
+    [
+        (("healthy", ""), ("healthy", "tcp :1 of 10.0.0.9")),
+        (("failed", "reset"), ("failed", "tcp :1 of 10.0.0.9: reset")),
+    ],
+)
+def test_probed_address_has_its_verdict(probed: tuple[str, str], expected: tuple[str, str]) -> None:
+    """The health step of a probed address has the verdict and its reason, if there is one."""
+    decision = build.decision(watches=[Watch(*EU, Check("tcp", 1), {}, {})])
+    slices = (build.slice("s-0", [build.endpoint("10.0.0.9")]),)
+    found = TargetFacts(decision, ("eu",), slices, {EU: {"10.0.0.9": probed}})
+    assert of("health", explain_address("10.0.0.9", facts(found))) == [("edge/payments", *expected)]

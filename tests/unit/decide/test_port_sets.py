@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hub.decide.endpoints import EndpointGroup, GroupKey, prepare
 from hub.decide.plan import Plan
-from hub.decide.split import split
-from hub.model import Endpoint, Port, ServicePort, SourceView
+from hub.decide.split import may_exchange, split
+from hub.model import Endpoint, Port, ServicePort, Slice, SourceView
 from tests.support import build
 
 SERVICE = build.service(ports=(ServicePort(80, "http", target_port="http"),))
@@ -270,3 +270,19 @@ def test_many_port_sets_are_split_quickly() -> None:
     assert time.perf_counter() - began < 2.0
     assert len(parts) == 3000
     assert not any(part.added or part.removed or part.changed for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (build.slice("b", ports=http(81)), True),
+        (build.slice("b", ports=http(80)), False),
+        (build.slice("b", ports=http(81), cluster="us"), False),
+        (build.slice("b", ports=http(81), family="IPv6"), False),
+        (build.slice("b", ports=http(80), cluster="us"), False),
+    ],
+)
+def test_addresses_move_between_slices_of_one_group_with_different_ports(other: Slice, expected: bool) -> None:
+    """An address may move between slices of one cluster and family whose ports differ, and between no others."""
+    assert may_exchange(build.slice("a", ports=http(80)), other) is expected
+    assert may_exchange(other, build.slice("a", ports=http(80))) is expected
