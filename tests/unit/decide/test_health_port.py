@@ -26,6 +26,12 @@ def test_the_port_is_the_one_that_was_read() -> None:
     assert check_for(SOURCE, PUBLISHED, {REF: PortReading(31000)}, unreachable=False) == Check("tcp", 31000)
 
 
+@pytest.mark.parametrize("number", [1, 65535])
+def test_lowest_and_highest_port_are_probed(number: int) -> None:
+    """The lowest and the highest port number are valid."""
+    assert check_for(SOURCE, PUBLISHED, {REF: PortReading(number)}, unreachable=False) == Check("tcp", number)
+
+
 def test_last_known_port_is_still_probed() -> None:
     """If the Service is gone, its last known port is still probed."""
     found = check_for(SOURCE, PUBLISHED, {REF: PortReading(31000, "it does not exist")}, unreachable=False)
@@ -39,7 +45,7 @@ def test_unknown_port_is_not_checked() -> None:
     assert isinstance(check_for(SOURCE, PUBLISHED, unreachable=False), NoPort)
 
 
-@pytest.mark.parametrize("number", [-1, 70000])
+@pytest.mark.parametrize("number", [-1, 0, 65536, 70000])
 def test_invalid_port_number_is_not_probed(number: int) -> None:
     """A number that is not a port is not probed, because the socket would raise an error."""
     found = check_for(SOURCE, PUBLISHED, {REF: PortReading(number)}, unreachable=False)

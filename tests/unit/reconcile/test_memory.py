@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hub.decide.plan import Plan
 from hub.errors import Forbidden
+from hub.model import Finding
 from hub.reconcile.memory import NAMESPACE_FIRST, REFUSED_FOR, WriteMemory
 from hub.reconcile.writer import Outcome
 from tests.support import build
@@ -143,3 +144,49 @@ def test_a_lost_answer_is_a_problem_until_the_next_one() -> None:
     assert memory.problem == "no answer"
     memory.settled()
     assert memory.problem == ""
+
+
+def test_findings_about_names_and_contended_slices() -> None:
+    """Names of other controllers and contended slices are reported, each with all names as objects."""
+    memory = WriteMemory()
+    memory.note(Outcome(foreign={"s-2", "s-1"}), "u", 0.0)
+    for now in (0.0, 1.0, 3.0):
+        memory.note(Outcome(done=[("update", SLICE)]), "u", now)
+    assert memory.findings(3.0) == [
+        Finding("ForeignSlice", "names in use by slices of other controllers", ("s-1", "s-2")),
+        Finding(
+            "SliceContended",
+            "another client keeps changing slices; the hub restores them after growing delays",
+            ("s-0",),
+        ),
+    ]
+
+
+def test_warnings_of_all_kinds_in_order() -> None:
+    """An outcome warns about addresses, foreign names and slices, each sorted, and the problem names the slices."""
+    memory = WriteMemory()
+    other = build.slice("s-1", build.endpoints(1))
+    outcome = Outcome(
+        refused_addresses={"10.0.0.2": "never", "10.0.0.1": "no"},
+        foreign={"s-9", "s-8"},
+        blocked=[(other, "later"), (SLICE, "not here")],
+    )
+    assert memory.note(outcome, "u", 0.0) == [
+        "the API server refuses 10.0.0.1: no; it is left out",
+        "the API server refuses 10.0.0.2: never; it is left out",
+        "slice s-8 is not ours; another name is used",
+        "slice s-9 is not ours; another name is used",
+        "slice s-1 is refused: later",
+        "slice s-0 is refused: not here",
+    ]
+    assert memory.problem == "slice s-0 is refused: not here; slice s-1 is refused: later"
+    assert memory.allow(PLAN, "u", 0.5).wake_at == 1.0, "a blocked slice waits before it is written again"
+
+
+def test_blamed_slice_is_a_problem_from_its_second_refusal_on() -> None:
+    """A slice with a refused address is a problem only if the same content is refused again."""
+    memory = WriteMemory()
+    outcome = Outcome(blamed=[(SLICE, "10.0.0.1: no")])
+    assert (memory.note(outcome, "u", 0.0), memory.problem) == ([], "")
+    assert memory.note(outcome, "u", 1.0) == ["slice s-0 is refused: 10.0.0.1: no"]
+    assert memory.problem == "slice s-0 is refused: 10.0.0.1: no"
