@@ -85,8 +85,9 @@ def test_a_node_is_explained_by_the_decision_that_took_it_out(node: str, stage: 
 
 
 def test_unknown_node_has_no_steps() -> None:
-    """An unknown node has no steps."""
+    """An unknown node has no steps, not even about a source that is unknown."""
     assert explain_node("nosuch", facts(target("10.0.0.1"))) == ()
+    assert explain_node("nosuch", facts(unknown="timeout")) == ()
 
 
 def test_withheld_address_has_a_guard_step() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -209,16 +210,17 @@ def test_cordoned_node_drains_and_comes_back(play: Play) -> None:
     assert [(entry.kind, entry.endpoints) for entry in play.run()] == [("restored", (Named("10.0.0.4", "n4"),))]
 
 
-def test_unreachable_policy_is_the_reason() -> None:
-    """Endpoints that the policy removes name the policy and the error."""
-    source = build.source("eu", unreachable=UnreachablePolicy(after=600.0, policy="remove"))
+@pytest.mark.parametrize(("policy", "kind"), [("remove", "removed"), ("not-ready", "draining")])
+def test_unreachable_policy_is_the_reason(policy: Literal["remove", "not-ready"], kind: str) -> None:
+    """Endpoints that the policy removes or drains name the policy and the error."""
+    source = build.source("eu", unreachable=UnreachablePolicy(after=600.0, policy=policy))
     play = Play(build.target(sources=(source,)))
     play.nodes(*nodes(1))
     play.run()
     play.unknown("connection refused")
     play.unreachable = 700.0
     why = "unreachable.policy: eu is unknown (connection refused)"
-    assert said(play.run()) == [("removed", "eu", ["10.0.0.1 n1"], why)]
+    assert said(play.run()) == [(kind, "eu", ["10.0.0.1 n1"], why)]
 
 
 def test_dropped_service_and_source_name_the_registry(play: Play) -> None:
