@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hub.events.timeline import WINDOW, Mark, Point, Recent, Span
-from hub.report.page.charts import PLOT, chart, strip
+from hub.report.page.charts import PLOT, Area, Bar, Chart, Shown, chart, strip
 
 NOW = 1_800_000_000
 HOUR = 3600
@@ -99,3 +99,105 @@ def test_strip_shows_states_by_height_and_their_shares_in_words() -> None:
 def test_strip_of_an_unknown_cluster_is_empty() -> None:
     """A cluster that no process follows has no bars."""
     assert strip((), NOW, NOW)[:2] == ((), "–")
+
+
+def test_whole_chart() -> None:
+    """A chart has the areas of the points in its window, a gap while they are unknown, and the marks in the window."""
+    points = (
+        Point(NOW - 1200, (0, 0, 3), 0),  # over when the window begins
+        Point(NOW - 900, (1, 0, 1), 0),
+        Point(NOW - 600, (2, 0, 0), 1),
+        Point(NOW - 450, (0, 0, 0), None),
+        Point(NOW - 300, (5, 0, 1), 1),
+    )
+    marks = (Mark(NOW - 901, "leader", "too old"), Mark(NOW - 900, "panic"), Mark(NOW - 600, "failover", "eu"))
+    assert chart(Recent(NOW - 900, ("eu", "us", ""), points, marks), NOW + 0.5) == Chart(
+        since="2027-01-15T07:45:00Z",
+        areas=(
+            Area(
+                "eu",
+                "layer0",
+                "M0.0 100.0V87.5H333.3V75.0H500.0V100.0H333.3V100.0H0.0ZM666.7 100.0V37.5H1000.0V100.0H666.7Z",
+                5,
+                96.2,
+            ),
+            Area(
+                "other sources",
+                "layer1",
+                "M0.0 87.5V75.0H333.3V75.0H500.0V75.0H333.3V87.5H0.0ZM666.7 37.5V25.0H1000.0V37.5H666.7Z",
+                1,
+                43.8,
+            ),
+            Area(
+                "not ready",
+                "waits",
+                "M0.0 75.0V75.0H333.3V62.5H500.0V75.0H333.3V75.0H0.0ZM666.7 25.0V12.5H1000.0V25.0H666.7Z",
+                1,
+                26.2,
+            ),
+        ),
+        marks=(
+            Shown(0.0, "▲", "2027-01-15T07:45:00Z", "no endpoint would be ready, so failed checks are ignored"),
+            Shown(33.33, "⇄", "2027-01-15T07:50:00Z", "eu is the active source"),
+        ),
+        top=8,
+        hours=("07:45", "07:52", "08:00"),
+        text="Published endpoints from 07:45 to 08:00 UTC: 2 to 7, now 7",
+    )
+
+
+def test_area_has_a_name_from_15_pixels_on() -> None:
+    """With 140 pixels for 140 endpoints, 15 endpoints have room for a name, and 14 have not."""
+    areas = chart(Recent(NOW - HOUR, ("eu", ""), (Point(NOW - HOUR, (15, 125), 0),)), NOW).areas
+    assert [(area.name, area.label) for area in areas] == [("eu", 132.5), ("other sources", 62.5)]
+    areas = chart(Recent(NOW - HOUR, ("eu", ""), (Point(NOW - HOUR, (14, 126), 0),)), NOW).areas
+    assert [(area.name, area.label) for area in areas] == [("eu", None), ("other sources", 63.0)]
+
+
+def test_times_of_a_window_below_ten_minutes_have_seconds() -> None:
+    """From ten minutes on, minutes are enough."""
+    assert chart(Recent(NOW - 599, ("eu", "")), NOW) == Chart(
+        "2027-01-15T07:50:01Z",
+        (),
+        (),
+        1,
+        ("07:50:01", "07:55:00", "08:00:00"),
+        "Published endpoints from 07:50:01 to 08:00:00 UTC: now not known",
+    )
+    assert chart(Recent(NOW - 600, ("eu", "")), NOW).hours == ("07:50", "07:55", "08:00")
+
+
+def test_whole_strip() -> None:
+    """A strip begins with its window; a state of no time has a thin bar and no share, an unknown state is idle."""
+    spans = (
+        Span(NOW - WINDOW - 100, "Pending"),
+        Span(NOW - WINDOW, "Ready"),
+        Span(NOW - 7000, "Syncing"),
+        Span(NOW - 7000, "Degraded"),
+        Span(NOW - 6999, ""),
+    )
+    assert strip(spans, NOW - WINDOW - 200, NOW + 0.9) == (
+        (
+            Bar(0.0, 67.59, 5, "good", "Ready from 02:00:00 UTC"),
+            Bar(67.59, 0.5, 2, "idle", "Syncing from 06:03:20 UTC"),
+            Bar(67.59, 0.5, 11, "warn", "Degraded from 06:03:20 UTC"),
+            Bar(67.6, 32.4, 2, "idle", "not followed from 06:03:21 UTC"),
+        ),
+        "68 % Ready",
+        "since 02:00 UTC: Ready 68 %, Degraded 1 %, not followed 32 %",
+    )
+
+
+def test_strip_of_a_young_process_covers_a_minute() -> None:
+    """The strip of a process that has just started has a width, and a cluster may have been Ready for none of it."""
+    since = NOW - 5
+    assert strip((Span(since, "Ready"),), since, NOW).bars == (Bar(0.0, 100.0, 5, "good", "Ready from 07:59:55 UTC"),)
+    assert strip((Span(since, "Degraded"), Span(since + 15, "Pending")), since, NOW) == (
+        (
+            Bar(0.0, 25.0, 11, "warn", "Degraded from 07:59:55 UTC"),
+            Bar(25.0, 75.0, 2, "idle", "Pending from 08:00:10 UTC"),
+        ),
+        "0 % Ready",
+        "since 07:59 UTC: Degraded 25 %, Pending 75 %",
+    )
+    assert strip((), NOW, NOW) == ((), "–", "since 08:00 UTC: nothing recorded")
