@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hub.report.page.flows import MOST, ROW, WIDEST, drawn, folded
+from hub.report.page.flows import MOST, ROW, WIDEST, Box, Link, Map, drawn, folded, placed
 from hub.report.page.flows import _cluster as item
 from hub.report.page.search import Search, search_of
+from hub.report.page.signs import Sign
 from hub.report.values import Cluster, Held, Service, Source, Status
 
 HELD = Held("us", "IPv4", "RemovalWithheld", "abc", ("10.0.0.1",), "", "1 would go", "hub approve a/b abc")
@@ -49,6 +50,43 @@ def test_lines_of_a_box_lie_next_to_each_other() -> None:
     (upper, wide), (lower, narrow) = ends
     assert lower - upper == pytest.approx((wide + narrow) / 2, abs=0.2)
     assert (upper - wide / 2 + lower + narrow / 2) / 2 == pytest.approx(ROW / 2, abs=0.2)
+
+
+def test_whole_drawing() -> None:
+    """Lines begin and end in the middle of their boxes, in the order of their other ends."""
+    found = drawn(TWO)
+    assert [(line.path, line.width, line.middle) for line in found.lines] == [
+        ("M0 25.0C50 25.0 50 22.2 100 22.2", 22.5, 22.7),
+        ("M0 37.2C50 37.2 50 78.0 100 78.0", 2.0, 55.4),
+        ("M0 78.0C50 78.0 50 37.2 100 37.2", 7.5, 55.4),
+    ]
+    assert [box.members for box in found.clusters] == [("eu",), ("us",)]
+    assert drawn(Status()) == Map()
+
+
+def test_columns_of_different_length_fill_the_same_height() -> None:
+    """The boxes of the shorter column are farther apart, and so are the ends of their lines."""
+    names = ("a", "b", "c")
+    services = tuple(Service(f"n/{name}", sources=(Source("eu"),)) for name in names)
+    found = drawn(Status(clusters=(Cluster("eu"),), services=services))
+    assert (found.height, found.endpoints) == (3 * ROW, 0)
+    assert [(line.path, line.width) for line in found.lines] == [
+        ("M0 76.0C50 76.0 50 26.0 100 26.0", 2.0),
+        ("M0 78.0C50 78.0 50 78.0 100 78.0", 2.0),
+        ("M0 80.0C50 80.0 50 130.0 100 130.0", 2.0),
+    ]
+
+
+def test_a_line_through_groups_has_the_sums_of_their_links() -> None:
+    """One line joins two groups; it is as wide as all its endpoints, and says what is wrong with some of them."""
+    clusters = Box("all", Sign("good", "✓", "Ready"), "2 clusters", "", ("eu", "us"))
+    services = Box("all", Sign("good", "✓", "followed"), "1 Service", "", ("a/b",))
+    links = [
+        Link("eu", "a/b", Sign("good", "✓", "ready"), 2, 2),
+        Link("us", "a/b", Sign("warn", "!", "not all ready"), 1, 3),
+    ]
+    [line] = placed((clusters,), (services,), links).lines
+    assert (line.width, line.middle, line.text) == (WIDEST, 50.0, "all → all: 3/5 ready, not all ready")
 
 
 def test_problems_are_drawn_on_top() -> None:
@@ -105,6 +143,48 @@ def test_groups_follow_the_parts_of_names() -> None:
         ("edge/…", "200 Services", "/?q=edge%2F&problems=1"),
         ("shop/…", "200 Services", "/?q=shop%2F&problems=1"),
     ]
+
+
+def test_a_column_has_exactly_as_many_boxes_as_it_may() -> None:
+    """As many objects as boxes stay single; one more makes a group, which leaves room for each other state."""
+    fine, bad = fleet(3, "fine-{}"), fleet(1, "x-{}", "Unreachable")
+    assert [box.label for box in folded([item(cluster) for cluster in (*fine, *bad)], "cluster", most=4)] == [
+        "fine-0",
+        "fine-1",
+        "fine-2",
+        "x-0",
+    ]
+    many = (*fleet(4, "fine-{}"), *bad, *fleet(2, "warn-{}", "Degraded"), *fleet(3, "idle-{}", "Pending"))
+    boxes = folded([item(cluster) for cluster in many], "cluster", most=5)
+    assert [(box.label, box.note, box.sign.kind, box.href) for box in boxes] == [
+        ("x-0", "1 node", "bad", "/clusters/x-0"),
+        ("warn-0", "1 node", "warn", "/clusters/warn-0"),
+        ("warn-1", "1 node", "warn", "/clusters/warn-1"),
+        ("idle-…", "3 clusters", "idle", "/?q=idle-"),
+        ("fine-…", "4 clusters", "good", "/?q=fine-"),
+    ]
+
+
+def test_a_group_of_different_states_says_what_they_have_in_common() -> None:
+    """A group of clusters that are idle for different reasons has the words of the kind."""
+    clusters = (*fleet(2, "a-{}", "Pending"), *fleet(2, "a-x{}", "Syncing"))
+    [box] = folded([item(cluster) for cluster in clusters], "cluster", most=1)
+    assert (box.label, box.sign, box.note) == ("a-…", Sign("idle", "…", "waiting or paused"), "4 clusters")
+
+
+def test_a_group_link_narrows_the_search() -> None:
+    """The link of a group keeps the search for problems; if it would change nothing, it leads to the table."""
+    clusters = [item(cluster) for cluster in fleet(5, "a-{}")]
+    assert [box.href for box in folded(clusters, "cluster", Search("-", problems=True), most=4)] == [
+        "/?q=a-&problems=1"
+    ]
+    assert [box.href for box in folded(clusters, "cluster", Search("a-"), most=4)] == ["#h-clusters"]
+
+
+def test_a_cluster_that_is_not_followed_has_no_number_of_nodes() -> None:
+    """A cluster without nodes has 0 nodes; a cluster whose nodes are not known has no number."""
+    boxes = drawn(Status(clusters=(Cluster("a", nodes=0), Cluster("b")))).clusters
+    assert [box.note for box in boxes] == ["0 nodes", ""]
 
 
 def test_names_that_cannot_be_grouped_are_one_box() -> None:
