@@ -16,6 +16,7 @@ from hub_testkit import SimulatedCluster, make_node, make_service
 
 from hub.app.hub import Hub, Options, assemble
 from hub.report.server import Listen, listening
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 
@@ -95,6 +96,12 @@ async def watching(folder: Path, listen: Listen | None = None, **options: Any) -
         finally:
             stop.set()
             await running
+
+
+@pytest.fixture
+def port() -> int:
+    """An unused port."""
+    return free_port()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pytest
 from hub.cli.options import BindAddress
 from hub.errors import HubError
 from hub.report.listener import HEAD_LIMIT, Reply, Request, listening
-from tests.support.ports import free_port
 from tests.unit.report.conftest import nothing
 
 BIG = b"x" * (8 << 20)
@@ -38,12 +37,6 @@ async def said_until_cut_off(connection: socket.socket) -> None:
     while True:
         connection.send(b".")
         await asyncio.sleep(0.02)
-
-
-@pytest.fixture
-def port() -> int:
-    """An unused port."""
-    return free_port()
 
 
 async def test_a_defect_is_answered_without_its_text(port: int, caplog: pytest.LogCaptureFixture) -> None:

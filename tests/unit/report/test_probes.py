@@ -13,15 +13,15 @@ from hub.app.hub import Health
 from hub.cli.options import BindAddress
 from hub.errors import HubError
 from hub.report.probes import FRESH, answer, checks, serving
-from hub.runtime.clock import SystemClock
+from tests.support.clocks import ManualClock
 
 
 @dataclass
 class Probed:
     """A hub with a current heartbeat."""
 
-    clock: SystemClock = field(default_factory=SystemClock)
-    health: Health = field(default_factory=lambda: Health(SystemClock().now(), local_synced=True))
+    clock: ManualClock = field(default_factory=ManualClock)
+    health: Health = field(default_factory=lambda: Health(ManualClock().now(), local_synced=True))
 
 
 def test_readiness_never_looks_at_remotes_or_the_lease() -> None:
@@ -50,9 +50,11 @@ def test_readiness_fails_once_stopping() -> None:
 
 
 def test_liveness_is_the_heartbeat() -> None:
-    """A hub whose heartbeat is older than 30 s is not alive."""
-    hub = Probed()
-    hub.health.beat -= FRESH + 1
+    """A hub whose heartbeat is 30 s old or older is not alive."""
+    hub = Probed(ManualClock(1000.0), Health(1000.0 - FRESH + 1, local_synced=True))
+    assert checks(hub, "/livez") == checks(hub, "/healthz") == {"loop": ""}
+    assert checks(hub, "/nosuch") is None
+    hub.clock.advance(1.0)
 
     assert answer(checks(hub, "/healthz") or {}, "healthz", verbose=False) == (
         500,
@@ -65,10 +67,10 @@ def test_verbose_lists_the_checks() -> None:
     assert answer({"loop": ""}, "healthz", verbose=True) == (200, "[+]loop ok\nhealthz check passed\n")
 
 
-async def test_probes_answer_over_http(unused_port: int) -> None:
+async def test_probes_answer_over_http(port: int) -> None:
     """Only the two paths are answered, and only for GET and HEAD."""
-    url = f"http://127.0.0.1:{unused_port}"
-    async with serving(BindAddress("127.0.0.1", unused_port), Probed()), aiohttp.ClientSession() as http:
+    url = f"http://127.0.0.1:{port}"
+    async with serving(BindAddress("127.0.0.1", port), Probed()), aiohttp.ClientSession() as http:
         found = {}
         for method, path in (
             ("GET", "/healthz"),
@@ -103,10 +105,10 @@ async def test_probes_answer_over_http(unused_port: int) -> None:
         (b"GET /" + b"x" * 10_000 + b" HTTP/1.1\r\n\r\n", b"431 Request Header Fields Too Large"),
     ],
 )
-async def test_probes_are_strict(unused_port: int, request_head: bytes, status: bytes) -> None:
+async def test_probes_are_strict(port: int, request_head: bytes, status: bytes) -> None:
     """Any other request is refused, and every connection is closed after one answer."""
-    async with serving(BindAddress("127.0.0.1", unused_port), Probed()), asyncio.timeout(2.0):
-        reader, writer = await asyncio.open_connection("127.0.0.1", unused_port)
+    async with serving(BindAddress("127.0.0.1", port), Probed()), asyncio.timeout(2.0):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request_head)
         first = await reader.readline()
         rest = await reader.read()
@@ -115,46 +117,46 @@ async def test_probes_are_strict(unused_port: int, request_head: bytes, status: 
     assert b"Connection: close\r\n" in rest
 
 
-async def test_probes_give_up_on_a_slow_request(unused_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_probes_give_up_on_a_slow_request(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection whose request does not end in time is closed."""
     monkeypatch.setattr("hub.report.listener.PATIENCE", 0.2)
-    async with serving(BindAddress("127.0.0.1", unused_port), Probed()), asyncio.timeout(2.0):
-        reader, writer = await asyncio.open_connection("127.0.0.1", unused_port)
+    async with serving(BindAddress("127.0.0.1", port), Probed()), asyncio.timeout(2.0):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /healthz HTTP/1.1\r\n")
         assert await reader.read() == b""
         writer.close()
 
 
-async def test_probes_outlast_a_flood(unused_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_probes_outlast_a_flood(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """If there are too many connections, the oldest one without a request is closed."""
     monkeypatch.setattr("hub.report.listener.AT_ONCE", 1)
-    async with serving(BindAddress("127.0.0.1", unused_port), Probed()), asyncio.timeout(2.0):
-        reader, first = await asyncio.open_connection("127.0.0.1", unused_port)
-        _, second = await asyncio.open_connection("127.0.0.1", unused_port)
+    async with serving(BindAddress("127.0.0.1", port), Probed()), asyncio.timeout(2.0):
+        reader, first = await asyncio.open_connection("127.0.0.1", port)
+        _, second = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.read() == b""
         first.close()
         second.close()
 
 
-async def test_probes_do_not_hold_up_the_end(unused_port: int) -> None:
+async def test_probes_do_not_hold_up_the_end(port: int) -> None:
     """An open connection does not delay the shutdown."""
     async with asyncio.timeout(2.0):
-        async with serving(BindAddress("127.0.0.1", unused_port), Probed()):
-            _, writer = await asyncio.open_connection("127.0.0.1", unused_port)
+        async with serving(BindAddress("127.0.0.1", port), Probed()):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"GET /healthz HT")
             await writer.drain()
         writer.close()
 
 
-async def test_a_taken_port_is_one_clear_line(unused_port: int) -> None:
+async def test_a_taken_port_is_one_clear_line(port: int) -> None:
     """The error for a port in use names the flag, the address, the reason and a remedy."""
-    address = BindAddress("127.0.0.1", unused_port)
+    address = BindAddress("127.0.0.1", port)
     async with serving(address, Probed()):
         with pytest.raises(HubError) as caught:
             async with serving(address, Probed()):
                 pass
     assert str(caught.value) == (
-        f"--health-probe-bind-address 127.0.0.1:{unused_port}: address already in use; "
+        f"--health-probe-bind-address 127.0.0.1:{port}: address already in use; "
         "give another HOST:PORT, or 0 for no probes"
     )
 
