@@ -21,7 +21,19 @@ from hub.model import TargetKey
 from hub.report import page, stream
 from hub.report.page import event, rendered_overview
 from hub.report.page.search import Search
-from hub.report.page.signs import attention, cluster_sign, service_sign
+from hub.report.page.signs import (
+    STATES,
+    Needed,
+    Sign,
+    attention,
+    cluster_sign,
+    condition_sign,
+    findings,
+    guard_sign,
+    health_sign,
+    role_sign,
+    service_sign,
+)
 from hub.report.site import Site, VersionedStatus
 from hub.report.stream import Broadcaster
 from hub.report.values import (
@@ -186,6 +198,60 @@ def test_a_service_is_read_without_colours(service: Service, words: str) -> None
     """A Service's sign is that of its worst state."""
     sign = service_sign(service)
     assert f"{sign.symbol} {sign.words}" == words
+
+
+@pytest.mark.parametrize(
+    ("sign", "expected"),
+    [
+        (cluster_sign(Cluster("a")), Sign("idle", "○", "not followed")),
+        (cluster_sign(Cluster("a", state="Ready")), Sign("good", "✓", "Ready")),
+        (
+            cluster_sign(Cluster("a", "standby", state="Ready", error="x")),
+            STATES["Ready, with an error"]._replace(words="Ready, with an error, standby"),
+        ),
+        (cluster_sign(Cluster("a", state="Unreachable", error="x")), Sign("bad", "✗", "Unreachable")),
+        (service_sign(Service("a/b", "frozen")), Sign("warn", "!", "frozen")),
+        (service_sign(Service("a/b", "standby", ready=1, total=2)), Sign("idle", "○", "standby")),
+        (service_sign(Service("a/b", "standby", total=2)), Sign("bad", "✗", "nothing ready")),
+        (
+            service_sign(Service("a/b", ready=2, total=2, withheld=(HELD,), findings=(Noted("x", "2 would go"),))),
+            Sign("warn", "!", "followed, removals withheld"),
+        ),
+        (guard_sign(Service("a/b")), Sign("good", "✓", "withholds nothing")),
+        (guard_sign(Service("a/b", withheld=(HELD, HELD))), Sign("warn", "!", "withholds 4")),
+        (health_sign(Service("a/b")), Sign("idle", "○", "no endpoints")),
+        (
+            health_sign(Service("a/b", total=3, unhealthy=1, draining=2)),
+            Sign("bad", "✗", "0 of 3 ready, 1 unhealthy, 2 draining"),
+        ),
+        (health_sign(Service("a/b", ready=2, total=3, unhealthy=1)), Sign("warn", "!", "2 of 3 ready, 1 unhealthy")),
+        (health_sign(Service("a/b", ready=3, total=3)), Sign("good", "✓", "3 of 3 ready")),
+        (condition_sign("not ready"), Sign("warn", "!", "not ready")),
+        (condition_sign("new"), Sign("idle", "○", "new")),
+        (role_sign("leader"), Sign("good", "●", "leads")),
+        (role_sign("standby"), Sign("idle", "○", "standby")),
+    ],
+)
+def test_a_sign_has_a_kind_a_symbol_and_words(sign: Sign, expected: Sign) -> None:
+    """The kind of a sign, which selects the colour, agrees with its symbol and words."""
+    assert sign == expected
+
+
+def test_findings_of_withheld_removals_are_not_repeated() -> None:
+    """A withheld removal is shown on its own, so its finding is left out."""
+    other = Noted("PortMismatch", "eu: which port?")
+    service = Service("a/b", withheld=(HELD,), findings=(Noted("RemovalWithheld", HELD.message), other))
+    assert findings(service) == (other,)
+
+
+def test_nothing_needs_attention() -> None:
+    """A hub without problems has an empty list; an error of the hub cluster is the first entry."""
+    assert attention(Status()) == ()
+    status = Status(Replica(error="403"), services=(Service("a/b", problem="409"),))
+    assert attention(status) == (
+        Needed("bad", "Hub cluster", "403"),
+        Needed("bad", "Not written", "409", service="a/b"),
+    )
 
 
 def test_withheld_removals_are_listed_with_their_commands() -> None:
@@ -410,6 +476,40 @@ def test_too_many_changed_rows_reload_the_page() -> None:
     assert told(event(old, new, set())) == ("reload", {"version": "2"})
     touched = {service.name for service in many}
     assert told(event(VersionedStatus("1", Status()), VersionedStatus("1", Status()), touched))[1]["touched"] is None
+
+
+def test_as_many_changed_rows_as_fit_are_sent() -> None:
+    """The limits count all changed rows, and all Services with a new decision."""
+    clusters = tuple(Cluster(f"c{number}") for number in range(100))
+    services = tuple(Service(f"a/s{number:03}") for number in range(page.MAX_ROWS - 100))
+    new = Status(clusters=clusters, services=services)
+    old, moment = VersionedStatus("1", Status()), VersionedStatus("2", new)
+    touched = {f"b/{number:03}" for number in range(page.MAX_ROWS - len(services))}
+    name, data = told(event(old, moment, touched, {"c0", "x"}))
+    assert (name, len(data["html"])) == ("change", page.MAX_ROWS + 1)
+    assert data["touched"] == [service.name for service in services] + sorted(touched)
+    assert data["clusters"] == sorted({"x", *(cluster.name for cluster in clusters)})
+    more = VersionedStatus("2", replace(new, services=(*services, Service("a/z"))))
+    assert told(event(old, more, set()))[0] == "reload"
+
+
+def test_an_equal_row_is_not_sent_again() -> None:
+    """Rows that are equal but not the same object have not changed; a removed row changes the map."""
+    old = Status(clusters=(Cluster("eu"),), services=(Service("a/b"), Service("a/c")))
+    new = Status(clusters=(Cluster("eu"),), services=(Service("a/b"),))
+    name, data = told(event(VersionedStatus("1", old), VersionedStatus("2", new), set()))
+    assert (name, sorted(data["html"]), data["gone"], data["touched"]) == ("change", ["map"], ["service:a/c"], [])
+    new = replace(new, services=(*new.services, Service("a/c")), clusters=())
+    assert told(event(VersionedStatus("1", old), VersionedStatus("2", new), set()))[1]["gone"] == ["cluster:eu"]
+
+
+def test_drawings_end_at_the_next_whole_minute() -> None:
+    """A time within a minute is rounded up, a whole minute is kept."""
+    for at, end in ((1_800_000_000.0, "08:00"), (1_800_000_000.5, "08:01"), (1_800_000_060.0, "08:01")):
+        moment = VersionedStatus("v", Status(), at)
+        detail = ServiceDetail(Service("a/b"))
+        text = page._render("service.html", moment, Recent(1_799_990_000, ("",)), detail=detail, limit=100).decode()
+        assert f"from 05:13 to {end} UTC" in text
 
 
 def test_event_has_the_map_only_if_it_looks_different() -> None:
