@@ -16,7 +16,16 @@ import pytest
 
 from hub.errors import ClusterUnreachable, HubError
 from hub.report import auth
-from hub.report.auth import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews, Unauthenticated, Unauthorized, Unavailable, token_of
+from hub.report.auth import (
+    ACCESS_REVIEWS,
+    TOKEN_LIMIT,
+    TOKEN_REVIEWS,
+    Reviews,
+    Unauthenticated,
+    Unauthorized,
+    Unavailable,
+    token_of,
+)
 from hub.report.server import Listen
 from tests.support.clocks import ManualClock
 from tests.unit.report.conftest import Where, watching
@@ -74,6 +83,11 @@ def basic(user: str, password: str) -> str:
         ("Negotiate abc", ""),
         ("Bearer", ""),
         ("Bearer " + "x" * 9000, ""),
+        ("Bearer " + "x" * TOKEN_LIMIT, "x" * TOKEN_LIMIT),
+        ("Bearer " + "x" * (TOKEN_LIMIT + 1), ""),
+        (basic("", "x" * (3 * TOKEN_LIMIT // 2 - 1)), "x" * (3 * TOKEN_LIMIT // 2 - 1)),
+        (basic("", "x" * (3 * TOKEN_LIMIT // 2)), ""),
+        ("Basic " + base64.b64encode(b"no colon").decode(), ""),
         ("Basic " + "x" * 90000, ""),
         ("", ""),
     ],
@@ -116,6 +130,75 @@ async def test_callers_without_token_or_permission_are_refused(header: str, path
     """Callers are refused without a token, with an unknown one, and without the right to the path."""
     with pytest.raises(error):
         await Reviews(Api(), ManualClock(100.0)).check(header, path)
+
+
+class Reviewed(Api):
+    """A hub cluster with given answers to both reviews."""
+
+    def __init__(self, token: Any, access: Any) -> None:
+        super().__init__()
+        self.answers = {TOKEN_REVIEWS: token, ACCESS_REVIEWS: access}
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, **_: Any) -> bytes:
+        """Answer with the given status."""
+        self.asked.append((path, json.loads(body or b"")["spec"]))
+        return json.dumps({"status": self.answers[path]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "admitted"),
+    [
+        ({"allowed": True}, True),
+        ({"allowed": True, "denied": False}, True),
+        ({"allowed": True, "denied": True}, False),
+        ({"allowed": "yes"}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+async def test_only_an_allowed_account_that_is_not_denied_is_admitted(status: Any, *, admitted: bool) -> None:
+    """Anything but a clear permission is a refusal."""
+    reviews = Reviews(Reviewed({"authenticated": True, "user": ALICE}, status), ManualClock(100.0))
+    if admitted:
+        await reviews.check("Bearer good", "/metrics")
+    else:
+        with pytest.raises(Unauthorized, match="alice may not get /metrics: grant it with nonResourceURLs"):
+            await reviews.check("Bearer good", "/metrics")
+
+
+@pytest.mark.parametrize("more", [{}, {"uid": None, "groups": None, "extra": None}])
+async def test_account_may_have_only_a_name(more: dict[str, Any]) -> None:
+    """Missing fields of an account are empty in the SubjectAccessReview."""
+    api = Reviewed({"authenticated": True, "user": {"username": "bob", **more}}, {"allowed": True})
+    await Reviews(api, ManualClock(100.0)).check("Bearer good", "/healthz")
+    assert api.asked[1] == (
+        ACCESS_REVIEWS,
+        {
+            "user": "bob",
+            "uid": "",
+            "groups": [],
+            "extra": {},
+            "nonResourceAttributes": {"path": "/endpointslice-hub/healthz", "verb": "get"},
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"authenticated": False, "user": ALICE},
+        {"authenticated": "yes", "user": ALICE},
+        {"user": ALICE},
+        {"authenticated": True},
+        {"authenticated": True, "user": {"username": "x", "groups": 3}},
+    ],
+)
+async def test_account_that_is_not_authenticated_is_unknown(status: Any) -> None:
+    """An account without authentication is refused even if it is named; no permission is asked for."""
+    api = Reviewed(status, {"allowed": True})
+    with pytest.raises(Unauthenticated, match="the hub cluster does not know this token"):
+        await Reviews(api, ManualClock(100.0)).check("Bearer good", "/metrics")
+    assert len(api.asked) == 1
 
 
 async def test_default_kubernetes_permissions_are_not_enough() -> None:

@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.decide.decision import Decision
+from hub.decide.endpoints import GroupKey
+from hub.decide.guard import Withheld
 from hub.decide.view import NodeReport, ViewResult
+from hub.kube.cluster_access import ClusterAccess, Token
+from hub.kube.credentials import Credentials
+from hub.kube.secret import Secret
 from hub.model import (
     DRAINING,
     FAILED,
@@ -29,9 +34,9 @@ from hub.model import (
 )
 from hub.observe.remote.fleet import SourceKey
 from hub.observe.remote.status import ClusterStatus, State
-from hub.registry.spec import NodePolicy, ProviderRef, Registry, SourceSpec, TargetSpec
+from hub.registry.spec import NodePolicy, ProviderRef, Registry, RegistryHeld, SourceSpec, TargetSpec
 from hub.report import collect
-from hub.report.collect import Collector, Row
+from hub.report.collect import Collector, Durations, Row
 from hub.report.collect_slices import Published, Sums
 from hub.report.metrics_catalog import (
     CLUSTER_NODES,
@@ -39,11 +44,14 @@ from hub.report.metrics_catalog import (
     CONDITIONS,
     ENDPOINTS,
     FINDINGS,
+    PREFIX,
     SOURCE_FAILING,
     SOURCE_SUCCESS,
     UNKNOWN_SOURCES,
 )
 from tests.support import build
+from tests.support.clocks import ManualClock
+from tests.unit.report.still import StillHub, registry
 
 NOW, WALL = 500.0, 1.8e9
 WORDS = {PUBLISHED: "ready", Conditions(): "ready", DRAINING: "draining", FAILED: "failed"}
@@ -222,6 +230,147 @@ def test_sources_with_the_same_labels_report_the_worst() -> None:
     made = collector(sources, {})
     assert rows(made, "_sources", SOURCE_FAILING) == {("eu", "acme", "dc-1"): True}
     assert rows(made, "_sources", SOURCE_SUCCESS) == {("eu", "acme", "dc-1"): WALL - 30}
+
+
+def metrics(hub: StillHub) -> dict[str, dict[tuple[str, ...], Any]]:
+    """All metrics of a hub with at least one series, by name without the prefix."""
+    return {
+        metric.name.removeprefix(PREFIX): dict(found)
+        for metric, found in Collector(cast("Any", hub)).collect()
+        if found
+    }
+
+
+def working() -> StillHub:
+    """A hub whose every part has something to count."""
+    tally = SimpleNamespace(bounds=(1.0,), counts=[1, 0], sum=0.5)
+    held = {GroupKey("eu", "IPv4"): Withheld("RemovalWithheld", "a", ("10.0.0.1", "10.0.0.2"), 7.0, "x")}
+    held[GroupKey("us", "IPv4")] = Withheld("RemovalWithheld", "b", ("10.1.0.1",), 5.0, "y")
+    key, broken = TargetKey("edge", "payments"), TargetKey("edge", "orders")
+    loops = Loops(2, 3)
+    credentials = Credentials(
+        ClusterAccess("https://192.0.2.1", Token(Secret("opaque")), "a test"), cast("Any", ManualClock())
+    )
+    hub = StillHub(
+        build.slice("a", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2", None, FAILED)]),
+        build.slice("old", [build.endpoint("10.9.0.1")], service="dropped"),
+        registry=registry("local", "eu", broken_clusters={"us": "x"}, broken_targets={broken: "y"}),
+        reloads={"accepted": 3, "rejected": 1},
+        rejected="line 1",
+        reloaded_at=9.0,
+        host=SimpleNamespace(
+            loops=loops,
+            stats={"acme": SimpleNamespace(outcomes={"answered": 4}, seconds=tally)},
+            measures=lambda: [("acme", "requests_total", "dc", 8.0), ("acme", "left", "dc", 2.0)],
+        ),
+        client=SimpleNamespace(access=credentials),
+        renewal=SimpleNamespace(counts={("eu", "failed"): 2, ("gone", "failed"): 1}),
+        writer=SimpleNamespace(writes={"create": 1}, failures={"update": 2}),
+        passes=SimpleNamespace(outcomes={"done": 5}, durations=tally),
+        queue=Queue([1, 2]),
+    )
+    hub.leading.count, hub.leading.shards = 2, SimpleNamespace(remaining=lambda: 12.0)
+    hub.fleet.clusters, hub.fleet.suspended = {"eu": cluster()}, False
+    hub.board.probes, hub.board.suspected = {"passed": 6}, True
+    hub.board.verdict_counts = lambda: {("eu", "healthy"): 1}
+    hub.decided(build.decision(withheld=held, unknown={"us": "away"}), Decision(broken))
+    hub.reconciler.suppressed = {"unchanged": 3}
+    hub.reconciler.latency = SimpleNamespace(seconds=tally, oldest=lambda now: now - 990.0)
+    hub.reconciler.last_withheld = lambda: RegistryHeld("h", ("service a/b",), 7, 9, "hub approve")
+    assert key in hub.registry.targets
+    return hub
+
+
+class Loops(list[Any]):
+    """The event loops of providers, with the given numbers of tasks."""
+
+    def __init__(self, *tasks: int) -> None:
+        super().__init__(SimpleNamespace(tasks=number) for number in tasks)
+        self.hub_stalls = SimpleNamespace(count=1, seconds=0.5)
+        self.stalls = {"acme": SimpleNamespace(count=2, seconds=1.5)}
+
+    def suspension(self, provider: str) -> str | None:
+        """Why a provider is suspended."""
+        return "it blocked" if provider == "acme" else None
+
+    def abandoned_threads(self, provider: str) -> int:
+        """Number of threads that still block."""
+        return len(provider)
+
+
+class Queue(list[int]):
+    """A queue with three delayed targets."""
+
+    delayed = 3
+
+
+async def test_every_part_of_the_hub_is_counted() -> None:
+    """The numbers of the process, the registry, the guard, the probes and the work are those of the hub."""
+    found = metrics(working())
+    durations = Durations((1.0,), (1, 0), 0.5)
+    payments, orders = ("edge/payments",), ("edge/orders",)
+    expected = {
+        "leader": {("0",): True, ("1",): False},
+        "lease_remaining_seconds": {(): 12.0},
+        "hub_cluster_synced": {(): True},
+        "registry_generation": {(): 3},
+        "registry_reloads_total": {("accepted",): 3, ("rejected",): 1},
+        "registry_rejected": {(): True},
+        "registry_broken_entries": {(): 2},
+        "registry_clusters": {(): 1},
+        "registry_targets": {(): 1},
+        "credential_renewals_total": {("eu", "failed"): 2},
+        "provider_calls_total": {("acme", "answered"): 4},
+        "provider_call_duration_seconds": {("acme",): durations},
+        "provider_suspended": {("acme",): True},
+        "provider_blocked_threads": {("acme",): 4},
+        "provider_left": {("acme", "dc"): 2.0},
+        "provider_requests_total": {("acme", "dc"): 8.0},
+        "slices": {payments: 1},
+        "orphaned_slices": {(): 1},
+        "guard_withheld_since_timestamp_seconds": {payments: 5.0},
+        "unknown_sources": {payments: 1, orders: 0},
+        "probes_total": {("passed",): 6},
+        "prober_suspected": {(): True},
+        "writes_total": {("create",): 1},
+        "write_failures_total": {("update",): 2},
+        "writes_suppressed_total": {("unchanged",): 3},
+        "change_to_publish_seconds": {(): durations},
+        "reconciles_total": {("done",): 5},
+        "queue_depth": {(): 2},
+        "queue_delayed": {(): 3},
+        "queue_oldest_seconds": {(): 10.0},
+    }
+    assert {name: found.get(name) for name in expected} == expected
+    assert found["tasks"] == {(): len(asyncio.all_tasks()) + 5}
+    assert found["guard_withheld_endpoints"]["edge/payments", "RemovalWithheld"] == 3
+    assert sum(found["guard_withheld_endpoints"].values()) == 3
+    assert found["endpoints"] == {
+        ("edge/payments", "IPv4", "ready"): 1,
+        ("edge/payments", "IPv4", "draining"): 0,
+        ("edge/payments", "IPv4", "failed"): 1,
+        ("edge/dropped", "IPv4", "ready"): 1,
+        ("edge/dropped", "IPv4", "draining"): 0,
+        ("edge/dropped", "IPv4", "failed"): 0,
+    }
+    assert {labels: number for labels, number in found["probed_addresses"].items() if number} == {("eu", "healthy"): 1}
+    assert len(found["probed_addresses"]) == 3
+    assert {state for (_, state), is_so in found["cluster_state"].items() if is_so} == {"Ready"}
+
+
+async def test_withheld_removal_from_the_registry_is_reported_by_the_writer() -> None:
+    """Without a withheld removal, or on a standby, no endpoints are withheld."""
+    hub = working()
+
+    def withheld() -> Any:
+        return metrics(hub)["registry_withheld_endpoints"][()]
+
+    assert withheld() == 7
+    hub.reconciler.last_withheld = lambda: None
+    assert withheld() == 0
+    hub.reconciler.last_withheld, hub.writing = (lambda: RegistryHeld("h", (), 7, 9, "")), False
+    assert withheld() == 0
+    assert "guard_withheld_endpoints" not in metrics(hub)
 
 
 # --- large fleets --------------------------------------------------------------------------------------

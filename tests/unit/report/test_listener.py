@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import time
 
@@ -10,7 +11,7 @@ import pytest
 
 from hub.cli.options import BindAddress
 from hub.errors import HubError
-from hub.report.listener import HEAD_LIMIT, Reply, Request, listening
+from hub.report.listener import HEAD_LIMIT, Reply, Request, host_and_port, is_loopback, listening
 from tests.unit.report.conftest import nothing
 
 BIG = b"x" * (8 << 20)
@@ -89,6 +90,90 @@ async def test_a_request_is_taken_apart(port: int) -> None:
         ("/a", "b=c?d"),
     ]
     assert found[0].headers == {"host": "a:1", "x": "", "accept": "text/plain ; q=1"}
+
+
+HEADERS = b"Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nContent-Length: "
+CLOSE = b"Connection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (b"GET / HTTP/1.1\r\nX-Name: eu", b"HTTP/1.1 200 OK\r\n" + HEADERS + b"2\r\n" + CLOSE + b"eu"),
+        (b"HEAD / HTTP/1.0\r\nX-Name: eu", b"HTTP/1.1 200 OK\r\n" + HEADERS + b"2\r\n" + CLOSE),
+        (
+            b"POST / HTTP/1.1",
+            b"HTTP/1.1 405 Method Not Allowed\r\n" + HEADERS + b"9\r\nAllow: GET, HEAD\r\n" + CLOSE + b"only GET\n",
+        ),
+        (b"nonsense", b"HTTP/1.1 400 Bad Request\r\n" + HEADERS + b"14\r\n" + CLOSE + b"not a request\n"),
+    ],
+)
+async def test_whole_answers(port: int, request_: bytes, expected: bytes) -> None:
+    """Every answer has a length and ends the connection; HEAD is answered without a body."""
+    async with listening(BindAddress("127.0.0.1", port), reply, flag="--x", what="x"):
+        assert await ask(port, request_ + b"\r\n\r\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:1", True),
+        ("localhost:65535", True),
+        ("127.0.0.1", True),
+        ("10.1.2.3:8080", True),
+        ("[::1]", True),
+        ("[fd00::5]:443", True),
+        ("", True),
+        ("[localhost]", False),
+        ("[::1", False),
+        ("localhost:123456", False),
+        ("example.com", False),
+    ],
+)
+async def test_host_on_loopback_is_an_address_or_localhost(port: int, host: str, *, own: bool) -> None:
+    """Web pages reach a server by their own name only, so other names are refused."""
+    async with listening(BindAddress("127.0.0.1", port), reply, flag="--x", what="x", own_names=True):
+        found = await ask(port, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert found.split(b" ")[1] == (b"200" if own else b"421")
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        (None, False),
+        ("localhost", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("10.0.0.1", False),
+        ("::", False),
+        ("hub.example.com", False),
+    ],
+)
+def test_loopback_is_only_this_machine(host: str | None, *, loopback: bool) -> None:
+    """A name other than localhost may lead anywhere."""
+    assert is_loopback(host) is loopback
+
+
+async def test_sockets_are_named_as_in_a_url(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The log names the service and its address; an IPv6 address has brackets."""
+    with caplog.at_level(logging.INFO):
+        async with listening(BindAddress("127.0.0.1", port), reply, flag="--x", what="probes"):
+            pass
+    assert caplog.messages == [f"serving probes on 127.0.0.1:{port}"]
+    with socket.socket(socket.AF_INET6) as made:
+        made.bind(("::1", 0))
+        assert host_and_port(made) == f"[::1]:{made.getsockname()[1]}"
+
+
+async def test_unknown_host_is_an_error_with_its_reason(port: int) -> None:
+    """The reason of a failed lookup is that of the resolver, not of the operating system's error number."""
+    with pytest.raises(HubError) as caught:
+        async with listening(BindAddress("no such host", port), reply, flag="--x", what="probes"):
+            pass
+    text = str(caught.value)
+    assert text.startswith(f"--x no such host:{port}: [Errno -")
+    assert text.endswith("; give another HOST:PORT, or 0 for no probes")
 
 
 async def test_a_reader_that_is_dead_is_cut_off(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
