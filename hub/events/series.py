@@ -328,7 +328,6 @@ class EventSeries:
 
     def forget(self, series: Series) -> None:
         """Forget a series whose Event does not exist, so that the next occurrence makes a new Event."""
-        series.queued = False
         if self._series.get(series.key) is series:
             del self._series[series.key]
 

@@ -142,11 +142,6 @@ class Timeline:
         if found:
             self._marks = bounded((*self._marks, *found))
 
-    @property
-    def quiet(self) -> bool:
-        """Whether nothing is withheld, in panic or active, as last noted."""
-        return not (self._held or self._panic or self._active)
-
     def recent(self, since: int, more: Iterable[Mark]) -> Recent:
         """The changes since the start of the process, with ``more`` marks."""
         rows = self._rows
@@ -223,9 +218,8 @@ class Timelines:
         if (desired := decision.desired) is None:
             return
         memory = desired.memory
-        if not (known.quiet and not decision.withheld and not memory.panic and not memory.failover.active):
-            held = frozenset(group.cluster for group in decision.withheld)
-            known.note(self._now(), held, memory.failover.active, panic=memory.panic)
+        held = frozenset(group.cluster for group in decision.withheld)
+        known.note(self._now(), held, memory.failover.active, panic=memory.panic)
 
     def published(self, decision: Decision, done: Iterable[tuple[str, Slice]]) -> None:
         """Record the endpoints after the writes of a pass."""

@@ -106,6 +106,24 @@ async def test_an_event_has_all_that_the_api_asks_for() -> None:
     }
 
 
+async def test_new_event_is_sent_at_once() -> None:
+    """A finding wakes the recorder, which does not wait for its next check."""
+    async with Desk() as desk:
+        await asyncio.sleep(1.0)
+        desk.recorder.set_findings("a", [HOLD])
+        await desk.until(1, TICK / 10)
+
+
+async def test_new_event_has_all_occurrences_until_it_is_sent() -> None:
+    """An Event that occurred twice before it was sent is created with a series."""
+    async with Desk() as desk:
+        for _ in range(2):
+            desk.recorder.record_occurrence(REASONS["PlanReleased"], SERVICE, "eu: 3 endpoints may go")
+        [(method, _, body)] = await desk.until(1)
+    assert (method, body["series"]["count"]) == ("POST", 2)
+    assert body["series"]["lastObservedTime"] == body["eventTime"]
+
+
 async def test_lasting_finding_is_patched_and_recreated_after_expiry() -> None:
     """A lasting finding updates its Event's series; if the Event has expired, a new one is created."""
     async with Desk() as desk:
@@ -177,6 +195,22 @@ async def test_a_missing_right_is_named_once_for_each_namespace(caplog: pytest.L
         desk.api.always = None
         desk.recorder.set_findings("new", [HOLD._replace(scope="new")])
         await desk.until(1)
+        assert desk.recorder.problem == ""
+
+
+async def test_problem_names_one_namespace_and_the_number_of_others() -> None:
+    """The problem is that of the first namespace in order; a process that does not lead has none."""
+    async with Desk() as desk:
+        desk.api.always = Forbidden(403, "Forbidden", "not yours")
+        rule = "the hub's account lacks the rule «events.events.k8s.io: create, patch», or the API does not take Events"
+        text = f"no Events in namespace edge: 403: {rule} there: not yours"
+        for number, (namespace, more) in enumerate(
+            (("edge", ""), ("shop", " (and in 1 more namespaces)"), ("ops", " (and in 2 more namespaces)"))
+        ):
+            desk.recorder.set_findings(number, [HOLD._replace(regarding=SERVICE._replace(namespace=namespace))])
+            await asyncio.sleep(60)
+            assert desk.recorder.problem == text + more
+        desk.leads = False
         assert desk.recorder.problem == ""
 
 

@@ -16,6 +16,7 @@ from hub.events.series import (
     QUIET,
     REFRESH,
     SIMILAR,
+    SIMILAR_WITHIN,
     UPDATE,
     EventFinding,
     EventSeries,
@@ -177,6 +178,25 @@ def test_similar_events_are_combined() -> None:
     assert combined.count == 200 - SIMILAR
 
 
+def test_similar_messages_count_for_ten_minutes() -> None:
+    """Exactly ten minutes after ten messages, another message has an Event of its own."""
+    events = EventSeries()
+    for number in range(SIMILAR):
+        events.record_occurrence(RELEASED._replace(note=f"{number}"), 0.0)
+    events.record_occurrence(RELEASED._replace(note="eleventh"), SIMILAR_WITHIN - 1)
+    events.record_occurrence(RELEASED._replace(note="twelfth"), SIMILAR_WITHIN)
+    assert [series.note for series in sent(events)][SIMILAR:] == [f"{COMBINED}eleventh", "twelfth"]
+
+
+def test_occurrence_of_a_waiting_event_is_not_suppressed() -> None:
+    """An Event that still waits in the queue when its series has ended is not sent twice, and nothing is lost."""
+    events = EventSeries()
+    events.record_occurrence(RELEASED, 0.0)
+    events.record_occurrence(RELEASED, QUIET)
+    assert (events.pending, events.suppressed) == (1, 0)
+    assert counts(events) == [1]
+
+
 def test_an_object_has_a_budget() -> None:
     """An object gets 25 Events in a row, then one in five minutes, separately for Normal and Warning."""
     events = EventSeries()
@@ -233,6 +253,49 @@ def test_full_queue_does_not_drop_due_findings() -> None:
     events.tick(2.0 + late.after)
     assert (events.pending, events.suppressed) == (PENDING, 10)
     assert counts(events)[-3:] == [2, 2, 2]
+
+
+def test_event_that_a_full_queue_drops_is_not_queued_again() -> None:
+    """A tick that fills the queue drops as many Events as it adds, even if the dropped ones have waited for long."""
+    events = EventSeries()
+    back = [HOLD._replace(regarding=SERVICE._replace(name=f"back{number}")) for number in range(3)]
+    events.set_findings("back", back, 0.0)
+    sent(events)
+    for number in range(PENDING):
+        events.set_findings(number, [HOLD._replace(regarding=SERVICE._replace(name=f"s{number}"))], 1.0)
+    events.set_findings("back", [], 2.0)
+    events.set_findings("back", back, 3.0)
+    events.tick(1.0 + UPDATE)
+    assert (events.pending, events.suppressed) == (PENDING, 3)
+    names = [series.key.regarding.name for series in sent(events)]
+    assert names == [*(f"s{number}" for number in range(3, PENDING)), "back0", "back1", "back2"]
+
+
+def test_update_is_sent_ten_seconds_after_the_last() -> None:
+    """An occurrence is sent at once if the last request is ten seconds old, else when it is."""
+    events = EventSeries()
+    events.record_occurrence(RELEASED, 0.0)
+    assert counts(events) == [1]
+    events.record_occurrence(RELEASED, UPDATE)
+    assert counts(events) == [2]
+    events.record_occurrence(RELEASED, UPDATE + 5)
+    events.tick(2 * UPDATE - 1)
+    assert counts(events) == []
+    events.tick(2 * UPDATE)
+    assert counts(events) == [3]
+
+
+def test_process_that_leads_again_goes_on_with_its_events() -> None:
+    """An Event that this process created before another one led is updated, but not before it occurs again."""
+    events = EventSeries()
+    events.record_occurrence(RELEASED, 0.0)
+    sent(events)
+    events.record_occurrence(RELEASED, 1.0)
+    events.clear()
+    events.tick(2 * UPDATE)
+    assert counts(events) == []
+    events.record_occurrence(RELEASED, 2 * UPDATE)
+    assert counts(events) == [3]
 
 
 def test_failed_delivery_creates_a_new_event_next_time() -> None:

@@ -119,7 +119,7 @@ def test_endpoints_are_unknown_while_another_replica_writes() -> None:
     recorded.at(10).rights_changed("lost", set())
     recorded.at(30).rights_changed("leads", {KEY})
     recorded.at(31).decided(made(slice_))
-    assert [(point.at, point.not_ready) for point in recorded.recent.points] == [(1000, 0), (1010, None), (1031, 0)]
+    assert recorded.recent.points == (Point(1000, (1, 0), 0), Point(1010, (0, 0), None), Point(1031, (1, 0), 0))
     assert recorded.recent.marks == (Mark(1010, "leader", "lost"), Mark(1030, "leader", "leads"))
 
 
@@ -136,6 +136,9 @@ def test_deleted_services_and_clusters_are_forgotten() -> None:
         end(recorded.at(1))
         assert recorded.timelines.of(KEY) is None
     assert recorded.timelines.clusters == {}
+    unknown = Recorded()
+    unknown.at(0).decided(Decision(KEY, status="gone"))
+    assert unknown.timelines.of(KEY) is None
 
 
 def test_cluster_states_are_recorded_when_they_change() -> None:
@@ -171,6 +174,52 @@ def test_merged_points_keep_outages_and_the_present() -> None:
     assert 0 in {point.ready[0] for point in found.points}
     assert found.points[-1] == Point(1999, (6, 0), 3)
     assert [point.at for point in found.points] == sorted({point.at for point in found.points})
+
+
+def test_older_half_is_merged_in_pairs() -> None:
+    """One point too many merges the older half in pairs; each pair begins with its first point and keeps its worst."""
+    timeline = Timeline()
+    for second in range(POINTS):
+        timeline.count(second, {"eu": (second % 4, 3)})
+    assert len(timeline.recent(0, ()).points) == POINTS
+    timeline.interrupt(POINTS)
+    found = timeline.recent(0, ()).points
+    merged = [Point(second, (second % 4, 0), 3 - second % 4) for second in range(0, POINTS // 2, 2)]
+    rest = [Point(second, (second % 4, 0), 3 - second % 4) for second in range(POINTS // 2, POINTS)]
+    assert found == (*merged, *rest, Point(POINTS, (0, 0), None))
+
+
+def test_gap_is_the_worst_of_a_pair() -> None:
+    """A pair with a gap becomes a gap, even if no endpoint was ready beside it."""
+    timeline = Timeline()
+    for second in range(0, POINTS + 2, 2):
+        timeline.count(second, {"eu": (0, 1 + second % 4)})
+        timeline.interrupt(second + 1)
+    assert {point.not_ready for point in timeline.recent(0, ()).points[: POINTS // 4]} == {None}
+
+
+def test_same_numbers_are_one_point() -> None:
+    """A count that changes nothing adds no point, and a second change within a second replaces the first."""
+    timeline = Timeline()
+    assert not timeline.known
+    timeline.count(1, {"eu": (1, 2)})
+    timeline.count(2, {"eu": (1, 2)})
+    assert timeline.recent(0, ()).points == (Point(1, (1, 0), 1),)
+    timeline.count(1, {"eu": (2, 2)})
+    assert timeline.recent(0, ()).points == (Point(1, (2, 0), 0),)
+    assert timeline.known
+    timeline.interrupt(3)
+    assert not timeline.known
+
+
+def test_point_at_the_beginning_of_the_window_replaces_older_ones() -> None:
+    """A point is forgotten when the next one is as old as the window."""
+    timeline = Timeline()
+    for at in (0, 10, WINDOW + 9):
+        timeline.count(at, {"eu": (at, at)})
+    assert [point.at for point in timeline.recent(0, ()).points] == [0, 10, WINDOW + 9]
+    timeline.count(WINDOW + 10, {"eu": (0, 0)})
+    assert [point.at for point in timeline.recent(0, ()).points] == [10, WINDOW + 9, WINDOW + 10]
 
 
 def test_changes_are_forgotten_after_some_hours() -> None:

@@ -129,6 +129,19 @@ def test_a_service_that_does_not_exist_has_no_uid() -> None:
     assert held.regarding == Regarding("v1", "Service", "edge", "none")
 
 
+def test_pass_without_a_plan_is_no_publication() -> None:
+    """A pass without a plan, and a recorder that is off, report no publication."""
+    desk = Desk()
+    written = [("create", build.slice("s-0", build.endpoints(1)))]
+    desk.watch.published(Decision(KEY), written)
+    desk.heard.enabled = False
+    desk.watch.published(Decision(KEY, plan=Plan()), written)
+    assert desk.heard.once == []
+    desk.heard.enabled = True
+    desk.watch.published(Decision(KEY, plan=Plan()), [("delete", written[0][1])])
+    assert desk.heard.once == [("EndpointsPublished", SERVICE, "endpoints: none; slices: 1 deleted")]
+
+
 def test_publication_counts_endpoints_after_the_write() -> None:
     """The message has the endpoints by cluster after the write, and the numbers of written slices."""
     desk = Desk()
@@ -192,6 +205,8 @@ def test_rejected_registry_and_withheld_removal_have_events() -> None:
     assert rejected == ("RegistryRejected", "clusters.yaml:1:1: version: must be 1 (and 2 more)")
     assert removal[0] == "RegistryRemovalWithheld"
     assert removal[1].endswith("withheld until: hub approve registry abc")
+    desk.hub.rejected = RegistryError(problems[:2])
+    assert desk.looks()[0] == ("RegistryRejected", "clusters.yaml:1:1: version: must be 1 (and 1 more)")
     desk.hub.rejected = RegistryError(problems[:1])
     assert desk.looks()[0] == ("RegistryRejected", "clusters.yaml:1:1: version: must be 1")
 
@@ -242,16 +257,53 @@ def test_only_the_first_shard_reports_approvals() -> None:
     assert desk.heard.once == []
 
 
-async def test_failed_renewal_is_reported_with_its_reason() -> None:
-    """A failed renewal is reported with its reason when half of the credential's life is left."""
-    desk = Desk()
+async def ending() -> Credentials:
+    """A credential that has half of its life left."""
     part = base64.urlsafe_b64encode(b'{"iat": 1000000, "exp": 2000000}').rstrip(b"=").decode()
     access = ClusterAccess("https://192.0.2.1", Token(Secret(f"e30.{part}.c2ln")), "Secret eu")
     credentials = Credentials(access, cast("Clock", SimpleNamespace(now=lambda: 0.0, wall=lambda: 1_500_000.0)))
     await credentials.headers()
+    return credentials
+
+
+async def test_failed_renewal_is_reported_with_its_reason() -> None:
+    """A failed renewal is reported with its reason when half of the credential's life is left."""
+    desk, credentials = Desk(), await ending()
     desk.cluster("eu", State.READY)
     desk.hub.fleet.clusters["eu"].client = SimpleNamespace(access=credentials)
     assert desk.looks() == []
     desk.hub.renewal.problems["eu"] = "403"
     text = "eu: the credential of Secret eu ends at 1970-01-24T03:33:20Z and is not renewed: 403"
     assert desk.looks() == [("CredentialExpiring", text)]
+
+
+async def test_credentials_are_reported_by_the_replica_that_acts_for_the_cluster() -> None:
+    """The writer of the first shard reports the hub cluster's credential, others those of their clusters."""
+    desk = Desk()
+    desk.hub.client.access = await ending()
+    desk.cluster("eu", State.READY)
+    desk.hub.fleet.clusters["eu"].client = SimpleNamespace(access=desk.hub.client.access)
+    desk.hub.renewal.problems.update(eu="403", local="404")
+
+    def reported() -> list[str]:
+        return [text.partition(":")[0] for _, text in desk.looks()]
+
+    assert reported() == ["eu", "local"]
+    desk.hub.leading.acts_for = lambda _: False
+    assert reported() == ["local"]
+    desk.hub.leading.acts_for, desk.hub.leading.holds_shard_0 = (lambda _: True), False
+    assert reported() == ["eu"]
+
+
+def test_cluster_of_another_replica_is_not_reported() -> None:
+    """A replica reports the clusters and sources that it acts for."""
+    desk = Desk()
+    desk.hub.leading.acts_for = lambda name: name == "eu"
+    for name in ("eu", "us"):
+        desk.cluster(name, State.UNREACHABLE, "timeout")
+        desk.source(f"{name}-list", "no such file")
+    desk.hub.leading.acts_for = lambda name: name.startswith("eu")
+    assert desk.looks() == [
+        ("ClusterUnreachable", "eu: timeout"),
+        ("ProviderFailed", "eu-list: provider ionos: no such file"),
+    ]
