@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
+
 from hub.model import LABEL_SERVICE_NAME, ObjectKey, Slice
-from hub.views.board import ALL, BATCH, Owner
+from hub.views.board import ALL, BATCH, Board, Content, Owner, ServicesStore, SlicesStore
 from hub.views.join import Views
+from tests.support import build
 from tests.unit.views.support import World
 
 
@@ -134,8 +138,6 @@ async def test_other_services_may_be_chosen() -> None:
 
 async def test_many_services_are_joined_piece_by_piece() -> None:
     """Many changed Services are computed in several rounds of the event loop."""
-    import asyncio
-
     world, heard = World(), Heard()
     world.board.listen(heard)
     for number in range(3 * BATCH):
@@ -146,6 +148,103 @@ async def test_many_services_are_joined_piece_by_piece() -> None:
     await world.settle()
     assert 0 < first < 3 * BATCH
     assert heard.calls == 3 * BATCH
+
+
+class Noted(list[set[str]]):
+    """The names of the Services in each call of a store."""
+
+    def __call__(self, keys: Iterable[ObjectKey]) -> None:
+        self.append({key.name for key in keys})
+
+
+def test_store_of_services_reports_what_changes() -> None:
+    """A list concerns old and new Services; the deletion of an unknown Service changes nothing."""
+    noted = Noted()
+    store = ServicesStore(noted)
+    service, a, b = build.service(), ObjectKey("edge", "a"), ObjectKey("edge", "b")
+    store.replace({a: service}, "1")
+    store.replace({b: service}, "2")
+    store.upsert(a, service, "3")
+    store.delete(b, service, "4")
+    store.delete(b, service, "5")
+    assert noted == [{"a"}, {"a", "b"}, {"a"}, {"b"}]
+    assert (store.by_key, store.lists) == ({a: service}, 2)
+
+
+def test_store_of_slices_reports_the_services_that_change() -> None:
+    """A list concerns old and new Services, a moved slice both; the last slice of a Service leaves nothing behind."""
+    noted = Noted()
+    store = SlicesStore(noted)
+    s1, s2 = ObjectKey("edge", "s1"), ObjectKey("edge", "s2")
+    of_a, of_b = build.slice("s1", service="a"), build.slice("s2", service="b")
+    store.replace({s1: of_a}, "1")
+    store.replace({s2: of_b}, "2")
+    store.upsert(s1, of_a, "3")
+    store.upsert(s1, build.slice("s1", service="b"), "4")
+    store.delete(s2, of_b, "5")
+    store.delete(s2, of_b, "6")
+    assert noted == [{"a"}, {"a", "b"}, {"a"}, {"a", "b"}, {"b"}]
+    assert [slice_.name for slice_ in store.of(ObjectKey("edge", "b"))] == ["s1"]
+    assert (list(store.of(ObjectKey("edge", "a"))), store.lists) == ([], 2)
+
+
+def test_cluster_is_complete_after_both_lists_of_every_namespace() -> None:
+    """Each followed namespace has its own lists; objects of other namespaces are unknown."""
+    content = Content(lambda _: None, ("edge", "shop"))
+    assert list(content.services) == list(content.slices) == ["edge", "shop"]
+    for store in (*content.services.values(), *content.slices.values()):
+        assert not content.complete
+        store.replace({}, "1")
+    assert content.complete
+    service, key = build.service("a"), ObjectKey("edge", "a")
+    content.services["edge"].upsert(key, service, "2")
+    content.slices["edge"].upsert(ObjectKey("edge", "s"), build.slice("s", service="a"), "2")
+    assert (content.keys(), content.service(key)) == ([key], service)
+    assert [slice_.name for slice_ in content.slices_of(key)] == ["s"]
+    other = ObjectKey("other", "a")
+    assert (content.service(other), list(content.slices_of(other))) == (None, [])
+
+
+async def test_only_changed_services_are_computed_again() -> None:
+    """The first complete lists compute all Services; afterwards a change concerns its own Service."""
+    asked: list[str] = []
+    board = Board(lambda _, service: bool(asked.append(service.name)))
+    content = board.cluster("eu")
+    content.slices[ALL].replace({}, "1")
+    assert board.idle
+    content.services[ALL].replace({ObjectKey("edge", name): build.service(name) for name in ("a", "b")}, "1")
+    assert not board.idle
+    await asyncio.sleep(0)
+    assert (sorted(asked), board.idle) == (["a", "b"], True)
+    asked.clear()
+    content.services[ALL].upsert(ObjectKey("edge", "a"), build.service("a"), "2")
+    await asyncio.sleep(0)
+    assert asked == ["a"]
+
+
+async def test_removed_cluster_changes_nothing_any_more() -> None:
+    """A watch that ends after its cluster was removed, and a state of an unknown cluster, are ignored."""
+    world = World("eu")
+    content = world.content("eu")
+    world.board.forget("eu")
+    world.board.forget("eu")
+    content.services[ALL].upsert(ObjectKey("edge", "a"), build.service("a"), "2")
+    world.board.mark_stale("eu", stale=True)
+    assert (world.board.idle, dict(world.board.views)) == (True, {})
+
+
+async def test_stale_mark_can_be_taken_back() -> None:
+    """Only a change of the mark concerns the cluster's views."""
+    world = World("local", "eu")
+    world.put("a", "10.0.0.1")
+    world.put("a", "10.1.0.1", cluster="eu")
+    await world.settle()
+    world.board.mark_stale("eu", stale=False)
+    assert world.board.idle
+    for stale in (True, False):
+        world.board.mark_stale("eu", stale=stale)
+        await world.settle()
+        assert [view.stale for views in world.board.views.values() for view in views.values()] == [False, stale]
 
 
 async def test_removed_listener_is_not_called() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hub.views import channel as module
 from hub.views.channel import Channel, Framing, TokenTooOld
 from hub.views.shapes import Shape
+from tests.support.clocks import ManualClock
 from tests.unit.observe.providers.virtual import LoopClock
 from tests.unit.views.support import World
 
@@ -60,6 +61,77 @@ async def test_snapshot_is_encoded_again_if_unknown_clusters_change() -> None:
     assert again[1] is first[1]
     unknown.remove("eu")
     assert events(channel.snapshot("ndjson")[1])[-1]["object"]["status"] == {"unknownClusters": ["us"]}
+
+
+async def test_log_keeps_as_many_events_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A position is refused as soon as an event after it has left the log; the present one never is."""
+    monkeypatch.setattr(module, "LOG_EVENTS", 4)
+    world = World()
+    channel = made(world)
+    for number in range(3):
+        world.put("a", f"10.0.0.{number}")
+        await world.settle()
+    assert channel.position == 5
+    assert channel.since(1, "ndjson")[0] == channel.resume(channel.token(5)) == 5
+    assert said(channel.since(1, "ndjson")[1]) == [
+        ("Added", "10.0.0.1"),
+        ("Deleted", "10.0.0.0"),
+        ("Added", "10.0.0.2"),
+        ("Deleted", "10.0.0.1"),
+    ]
+    assert channel.since(5, "ndjson") == (5, b"")
+    for position in (0, 6):
+        with pytest.raises(TokenTooOld):
+            channel.since(position, "ndjson")
+
+
+async def test_snapshot_is_reused_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot is encoded again after a second if there are later events, or when they have left the log."""
+    world, clock = World(), ManualClock()
+    channel = Channel(Shape(), clock)
+    world.board.listen(channel.changed)
+    first = channel.snapshot("ndjson")
+    clock.advance(100.0)
+    assert channel.snapshot("ndjson")[1] is first[1]
+    world.put("a", "10.0.0.1")
+    await world.settle()
+    second = channel.snapshot("ndjson")
+    assert (first[0], second[0]) == (0, 1)
+    world.put("a", "10.0.0.2")
+    await world.settle()
+    clock.advance(0.9)
+    assert channel.snapshot("ndjson") == second
+    clock.advance(0.1)
+    assert channel.snapshot("ndjson")[0] == 3
+    monkeypatch.setattr(module, "LOG_EVENTS", 1)
+    for number in (3, 4):
+        world.put("a", f"10.0.0.{number}")
+        await world.settle()
+    assert channel.snapshot("ndjson")[0] == 7
+
+
+async def test_changed_object_is_an_update() -> None:
+    """A change of an object is one event; a compatible bookmark has no status."""
+    world = World()
+    channel, compat = made(world), made(world, Shape(compat=True))
+    world.put("a", "10.0.0.1")
+    await world.settle()
+    world.board.mark_stale("local", stale=True)
+    world.drop("a")
+    await world.settle()
+    world.put("a", "10.0.0.1")
+    await world.settle()
+    world.board.mark_stale("local", stale=False)
+    await world.settle()
+    assert [kind for kind, _ in said(channel.since(0, "ndjson")[1])] == ["Added", "Deleted", "Added", "Updated"]
+    assert events(compat.bookmark("ndjson", 1)) == [
+        {
+            "type": "Bookmark",
+            "resourceVersion": compat.token(1),
+            "object": {"kind": "EndpointView", "metadata": {"resourceVersion": compat.token(1)}},
+        }
+    ]
+    assert [json.loads(body)["spec"]["address"] for body in channel.objects()] == ["10.0.0.1"]
 
 
 async def test_server_sent_events_carry_the_same_lines() -> None:

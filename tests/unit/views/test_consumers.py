@@ -14,7 +14,7 @@ import pytest
 from hub.model import EndpointView
 from hub.plugin import hookimpl, views
 from hub.plugin.views import VIEWS_ENTRY_POINT_GROUP
-from hub.views.consumers import HOOKS, ConsumerUnavailable, load
+from hub.views.consumers import HOOKS, ConsumerUnavailable, describe, load
 
 DOCS = (Path(__file__).parents[3] / "docs" / "plugins" / "index.md").read_text()
 
@@ -108,6 +108,30 @@ def test_an_async_hook_is_an_error(hook: Callable[..., object]) -> None:
     says = f"^in_memory_views_late/late: {hook.__name__} is async and would never run; make it a plain function"
     with pytest.raises(ConsumerUnavailable, match=says):
         load("late", lambda: [found])
+
+
+def test_owner_of_a_consumer_without_a_distribution_is_its_module() -> None:
+    """The error names the module if an entry point belongs to no distribution."""
+    points = [point("one", hub_endpoint_upserted=hub_endpoint_upserted)] * 2
+    with pytest.raises(ConsumerUnavailable) as caught:
+        load("one", lambda: points)
+    assert str(caught.value) == (
+        "several distributions have it: in_memory_views_one, in_memory_views_one; uninstall all but one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("no\n route   to host"), "ValueError: no route to host"),
+        (ValueError(), "ValueError"),
+        (ValueError("x" * 256), f"ValueError: {'x' * 256}"),
+        (ValueError("x" * 257), f"ValueError: {'x' * 256}"),
+    ],
+)
+def test_error_of_a_consumer_is_one_line(error: Exception, line: str) -> None:
+    """The line has the type, and at most 256 characters of the text."""
+    assert describe(error) == line
 
 
 @pytest.mark.parametrize("hook", HOOKS)

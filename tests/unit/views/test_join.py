@@ -82,6 +82,31 @@ def test_missing_ready_condition_counts_as_ready(ready: bool | None, shown: bool
     assert [(view.node_name, view.zone, view.terminating) for view in views] == [("n1", "a", True)] * shown
 
 
+@pytest.mark.parametrize(
+    ("conditions", "serving", "terminating"),
+    [
+        (Conditions(), True, False),
+        (Conditions(serving=True, terminating=False), True, False),
+        (Conditions(serving=False, terminating=True), False, True),
+    ],
+)
+def test_missing_conditions_mean_serving_and_not_terminating(
+    conditions: Conditions, *, serving: bool, terminating: bool
+) -> None:
+    """Missing conditions have the API's defaults; a view is stale only if its cluster does not answer."""
+    endpoint = Endpoint(("10.0.0.1",), conditions)
+    for stale in (False, True):
+        [view] = views_of("eu", service(HTTP), [slice_(endpoint)], stale=stale).values()
+        assert (view.serving, view.terminating, view.node_name, view.zone, view.stale) == (
+            serving,
+            terminating,
+            "",
+            "",
+            stale,
+        )
+    assert not any(view.stale for view in views_of("eu", service(), [slice_(endpoint)]).values())
+
+
 def test_an_address_in_several_slices_is_one_endpoint() -> None:
     """The endpoint of the first slice by name counts, in whatever order the slices arrive."""
     first = slice_(Endpoint(("10.0.0.1",), zone="a"), name="web-1")

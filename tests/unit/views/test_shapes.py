@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hub.model import Endpoint, Port, Service, ServicePort, Slice
+from hub.model import Conditions, Endpoint, Port, Service, ServicePort, Slice
 from hub.views.join import views_of
 from hub.views.names import digest
 from hub.views.shapes import Shape, shaped
@@ -82,6 +82,48 @@ def test_objects_have_the_compatible_and_additional_keys() -> None:
     assert (spec["nodeName"], spec["zone"], spec["resolvedPort"], spec["portName"]) == ("n1", "a", 80, "http")
     assert spec["conditions"] == {"ready": True, "serving": True, "terminating": False}
     assert spec["stale"] is False
+
+
+def test_whole_object() -> None:
+    """Without a port's name, a resolved port, a node and a zone, the object lacks these keys."""
+    service = Service("edge", "web", ports=(ServicePort(80),))
+    endpoint = Endpoint(("10.0.0.1",), Conditions(ready=True, serving=False, terminating=True))
+    views = views_of("eu", service, [Slice("edge", "web-1", "IPv4", (endpoint,))], stale=True)
+    [(name, body)] = shaped(views, Shape()).items()
+    assert (name.cluster, name.namespace, name.name) == ("eu", "edge", "web-0lcu11qypv")
+    assert json.loads(body) == {
+        "apiVersion": "endpointslice-hub/v1",
+        "kind": "EndpointView",
+        "metadata": {"name": "web-0lcu11qypv", "namespace": "edge"},
+        "spec": {
+            "serviceName": "web",
+            "type": "ClusterIP",
+            "port": 80,
+            "targetPort": 80,
+            "protocol": "TCP",
+            "address": "10.0.0.1",
+            "cluster": "eu",
+            "stale": True,
+            "conditions": {"ready": True, "serving": False, "terminating": True},
+        },
+    }
+
+
+def test_gathered_object_has_no_fields_of_single_endpoints() -> None:
+    """A gathered object has all addresses of a port, and neither conditions nor nodes."""
+    spec = objects(Shape(gather=True), "eu")["testsvc-TCP-80"]
+    assert spec == {
+        "serviceName": "testsvc",
+        "type": "ClusterIP",
+        "port": 80,
+        "targetPort": 80,
+        "protocol": "TCP",
+        "addresses": ["10.244.1.69", "10.244.1.90"],
+        "cluster": "eu",
+        "stale": False,
+        "portName": "http",
+        "resolvedPort": 80,
+    }
 
 
 def test_a_digest_has_25_digits() -> None:

@@ -65,6 +65,115 @@ async def test_a_wrong_parameter_is_named(query: dict[str, str], detail: str) ->
     assert (found.status, found.detail) == (400, detail)
 
 
+@pytest.mark.parametrize(
+    ("query", "shape", "watch"),
+    [
+        ({}, Shape(), True),
+        ({"gather": "", "watch": "1"}, Shape(gather=True), True),
+        ({"gather": "true", "watch": "true"}, Shape(gather=True), True),
+        ({"gather": "false", "watch": "0"}, Shape(), False),
+        ({"gather": "0", "watch": "false", "compat": "dcontroller"}, Shape(compat=True), False),
+        ({"compat": "", "watch": ""}, Shape(), True),
+    ],
+)
+async def test_parameters_select_the_shape(query: dict[str, str], shape: Shape, *, watch: bool) -> None:
+    """A flag without a value is true; without the flag, objects are not gathered and the stream is watched."""
+    source = Source(World())
+    found = await asked(source, **query)
+    assert isinstance(found, Subscription if watch else Listing)
+    assert list(source.channels) == [shape]
+
+
+@pytest.mark.parametrize(
+    ("accept", "form", "framing"),
+    [
+        ("", "", "ndjson"),
+        ("*/*", "", "ndjson"),
+        ("text/event-stream", "", "sse"),
+        ("text/html, text/event-stream", "", "sse"),
+        ("text/event-stream", "ndjson", "ndjson"),
+        ("text/event-stream", "sse", "sse"),
+        ("", "sse", "sse"),
+        ("", "ndjson", "ndjson"),
+    ],
+)
+async def test_format_in_the_query_comes_before_the_accept_header(accept: str, form: str, framing: str) -> None:
+    """A browser's EventSource sends the header, other clients may use the parameter."""
+    found = await asked(Source(World()), {"Accept": accept}, format=form)
+    assert (found.framing, found.position) == (framing, None)
+
+
+async def test_token_in_the_query_comes_before_the_header() -> None:
+    """A token selects the position after which events are sent."""
+    source = Source(World())
+    channel = source.channel(Shape())
+    source.world.put("a", "10.0.0.1")
+    await source.world.settle()
+    older, newer = channel.token(0), channel.token(1)
+    assert (await asked(source, {"Last-Event-ID": newer})).position == 1
+    assert (await asked(source, {"Last-Event-ID": newer}, resume=older)).position == 0
+    assert (await asked(source, {"Last-Event-ID": newer}, resume="")).position == 1
+
+
+async def test_whole_list() -> None:
+    """An empty list is a complete document with the token to resume from."""
+    source = Source(World())
+    token = source.channel(Shape()).token(0)
+    found = await asked(source, watch="0")
+    assert found.body.decode() == (
+        '{"apiVersion":"endpointslice-hub/v1","kind":"EndpointViewList",'
+        f'"metadata":{{"resourceVersion":"{token}"}},"items":[]}}\n'
+    )
+
+
+async def test_large_snapshot_and_delta_are_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every piece has the same size but the last; together they are the whole text."""
+    monkeypatch.setattr(stream, "PIECE_BYTES", 100)
+    source = Source(World())
+    channel = source.channel(Shape())
+    source.world.put("a", "10.0.0.1", "10.0.0.2")
+    await source.world.settle()
+    pieces = (await asked(source)).pieces()
+    for news in (False, True):
+        if news:
+            source.world.put("a", "10.0.0.3")
+            await source.world.settle()
+        text = channel.since(2, "ndjson")[1] if news else channel.snapshot("ndjson")[1]
+        found = [await anext(pieces) for _ in range(-(-len(text) // 100))]
+        assert b"".join(found) == text
+        assert {len(piece) for piece in found[:-1]} == {100}
+    await pieces.aclose()
+
+
+async def test_answers_over_http_have_their_types_and_headers() -> None:
+    """Errors, lists and both streams have their content types; HEAD is answered without a body."""
+    source = Source(World())
+    found = {}
+    async with listening(source) as url, ClientSession() as session:
+        for method, query in (
+            ("GET", "?x=1"),
+            ("GET", "?watch=0"),
+            ("HEAD", ""),
+            ("GET", ""),
+            ("GET", "?format=sse"),
+        ):
+            async with session.request(method, url + query) as response:
+                found[f"{method} {query}"] = (response.status, response.content_type)
+                if method == "GET" and query in ("", "?format=sse"):
+                    assert (response.headers["Cache-Control"], response.headers["X-Accel-Buffering"]) == (
+                        "no-store",
+                        "no",
+                    )
+                    assert b"Bookmark" in await response.content.readany()
+    assert found == {
+        "GET ?x=1": (400, "application/problem+json"),
+        "GET ?watch=0": (200, "application/json"),
+        "HEAD ": (200, "application/x-ndjson"),
+        "GET ": (200, "application/x-ndjson"),
+        "GET ?format=sse": (200, "text/event-stream"),
+    }
+
+
 async def test_no_views_no_stream() -> None:
     """Without ``views`` in the registry the answer is 404 with the remedy."""
     found = await asked(None)
