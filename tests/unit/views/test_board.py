@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
-from hub.model import LABEL_SERVICE_NAME, ObjectKey, Slice
+from hub.model import LABEL_SERVICE_NAME, ObjectKey, Service, Slice
 from hub.views.board import ALL, BATCH, Board, Content, Owner, ServicesStore, SlicesStore
 from hub.views.join import Views
 from tests.support import build
@@ -192,7 +193,8 @@ def test_cluster_is_complete_after_both_lists_of_every_namespace() -> None:
     """Each followed namespace has its own lists; objects of other namespaces are unknown."""
     content = Content(lambda _: None, ("edge", "shop"))
     assert list(content.services) == list(content.slices) == ["edge", "shop"]
-    for store in (*content.services.values(), *content.slices.values()):
+    stores: list[Any] = [*content.services.values(), *content.slices.values()]
+    for store in stores:
         assert not content.complete
         store.replace({}, "1")
     assert content.complete
@@ -208,7 +210,12 @@ def test_cluster_is_complete_after_both_lists_of_every_namespace() -> None:
 async def test_only_changed_services_are_computed_again() -> None:
     """The first complete lists compute all Services; afterwards a change concerns its own Service."""
     asked: list[str] = []
-    board = Board(lambda _, service: bool(asked.append(service.name)))
+
+    def selects(_: str, service: Service) -> bool:
+        asked.append(service.name)
+        return True
+
+    board = Board(selects)
     content = board.cluster("eu")
     content.slices[ALL].replace({}, "1")
     assert board.idle
