@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
+from aiohttp.web import HTTPBadRequest
 
 from hub.errors import HubError, UsageError
 from hub.model import TargetKey
 from hub.report import reasons, server, web
-from hub.report.api import answer
+from hub.report.api import answer, number
 from hub.report.openapi import document
 from hub.report.server import Listen, listening
 from hub.report.site import ANSWER_SECONDS, AT_ONCE, Site
@@ -66,6 +67,22 @@ def test_a_certificate_comes_with_its_key() -> None:
     """A certificate without a key is an error instead of plain HTTP."""
     with pytest.raises(UsageError, match="go together"):
         Listen(Where(), cert_file="x").check()
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [("", 7), ("n=", 7), ("n=0", 0), ("n=12", 12), ("n=9999999", 1000), ("n=1000", 1000), ("n=1001", 1000)],
+)
+def test_number_in_the_query_has_a_default_and_a_limit(query: str, found: int) -> None:
+    """A missing number is the default; a number of at most seven digits is limited."""
+    assert number(make_mocked_request("GET", f"/?{query}"), "n", 7, 1000) == found
+
+
+@pytest.mark.parametrize("query", ["n=10000000", "n=x", "n=-1", "n=²"])
+def test_invalid_number_is_an_error(query: str) -> None:
+    """A number has at most seven ASCII digits."""
+    with pytest.raises(HTTPBadRequest):
+        number(make_mocked_request("GET", f"/?{query}"), "n", 7, 1000)
 
 
 @pytest.mark.parametrize("name", ["hub.example.com:443", "10.0.0.1:443", "[fd00::5]:443", "https://hub.example", ""])
@@ -285,9 +302,9 @@ async def test_answers_for_disconnected_callers_are_not_computed(
     await asyncio.sleep(ANSWER_SECONDS)
     monkeypatch.setattr(reasons, "prepare_why", prepared)
     callers = []
-    for number in range(AT_ONCE + 10):
+    for caller in range(AT_ONCE + 10):
         _, writer = await asyncio.open_connection(*watched.place)
-        writer.write(b"GET /api/v1/why?subject=n%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % number)
+        writer.write(b"GET /api/v1/why?subject=n%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % caller)
         callers.append(writer)
     await until(lambda: answers() == AT_ONCE + 10)
     assert len(made) == AT_ONCE

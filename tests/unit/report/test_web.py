@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -84,3 +85,37 @@ def test_a_link_local_address_of_ours_is_known_without_its_zone() -> None:
     transport = SimpleNamespace(get_extra_info=lambda _: ("fe80::1%eth0", 8080, 0, 2))
     own = web._own_address(cast("Any", SimpleNamespace(transport=transport)))
     assert web.is_own("[fe80::1]:8080", set(), own)
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (web.problem(404), (404, {"status": 404, "title": "Not Found", "detail": ""}, None)),
+        (
+            web.problem(405, "only GET", {"Allow": "GET"}),
+            (405, {"status": 405, "title": "Method Not Allowed", "detail": "only GET"}, "GET"),
+        ),
+    ],
+)
+def test_whole_problem(response: aiohttp.web.Response, expected: tuple[int, dict[str, Any], str | None]) -> None:
+    """An error is a document of RFC 9457, with its own headers."""
+    assert isinstance(response.body, bytes)
+    assert (response.status, json.loads(response.body), response.headers.get("Allow")) == expected
+    assert response.content_type == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("path", "valid"),
+    [
+        ("/", True),
+        ("/services/a.b/c-d", True),
+        ("/a%20b", False),
+        ("/a\\b", False),
+        ("/a//b", False),
+        ("/.a", False),
+        ("/a/..", False),
+    ],
+)
+def test_unusual_paths_are_recognized(path: str, *, valid: bool) -> None:
+    """Escapes, backslashes, double slashes and dot segments are in no path of this server."""
+    assert (web.INVALID_PATH.search(path) is None) is valid

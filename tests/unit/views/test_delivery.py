@@ -253,3 +253,26 @@ def test_the_next_life_waits_for_the_last_call(start: Start) -> None:
     gate.set()
     eventually(lambda: second.calls)
     assert first.calls == second.calls == [("upserted", "a", 80)]
+
+
+def test_view_that_came_and_went_is_not_delivered() -> None:
+    """A delivery that has not started keeps only views that differ; one that was deleted again stays in the queue."""
+    delivery = Delivery("probe", Consumer)
+    delivery.changed(OWNER, views(view("a"), view("b")))
+    assert delivery.waiting == 2
+    delivery.changed(OWNER, views(view("a")))
+    delivery.changed(Owner("eu", "edge", "web"), views(view("a", cluster="eu")))
+    assert delivery.waiting == 3
+    delivery.log_hung_call()
+    assert delivery.problem == ""
+
+
+def test_closed_delivery_makes_no_call(start: Start) -> None:
+    """Changes after the end are not delivered, and the thread ends."""
+    consumer = Consumer()
+    delivery = start(consumer)
+    delivery.close()
+    delivery.join()
+    delivery.changed(OWNER, views(view("a")))
+    delivery.complete(["local"])
+    assert (consumer.calls, delivery.waiting) == ([], 1)
