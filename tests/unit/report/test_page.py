@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket
+from collections.abc import Callable
 from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import Any, cast
@@ -201,40 +202,43 @@ def test_a_service_is_read_without_colours(service: Service, words: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("sign", "expected"),
+    ("function", "state", "expected"),
     [
-        (cluster_sign(Cluster("a")), Sign("idle", "○", "not followed")),
-        (cluster_sign(Cluster("a", state="Ready")), Sign("good", "✓", "Ready")),
+        (cluster_sign, Cluster("a"), Sign("idle", "○", "not followed")),
+        (cluster_sign, Cluster("a", state="Ready"), Sign("good", "✓", "Ready")),
         (
-            cluster_sign(Cluster("a", "standby", state="Ready", error="x")),
+            cluster_sign,
+            Cluster("a", "standby", state="Ready", error="x"),
             STATES["Ready, with an error"]._replace(words="Ready, with an error, standby"),
         ),
-        (cluster_sign(Cluster("a", state="Unreachable", error="x")), Sign("bad", "✗", "Unreachable")),
-        (service_sign(Service("a/b", "frozen")), Sign("warn", "!", "frozen")),
-        (service_sign(Service("a/b", "standby", ready=1, total=2)), Sign("idle", "○", "standby")),
-        (service_sign(Service("a/b", "standby", total=2)), Sign("bad", "✗", "nothing ready")),
+        (cluster_sign, Cluster("a", state="Unreachable", error="x"), Sign("bad", "✗", "Unreachable")),
+        (service_sign, Service("a/b", "frozen"), Sign("warn", "!", "frozen")),
+        (service_sign, Service("a/b", "standby", ready=1, total=2), Sign("idle", "○", "standby")),
+        (service_sign, Service("a/b", "standby", total=2), Sign("bad", "✗", "nothing ready")),
         (
-            service_sign(Service("a/b", ready=2, total=2, withheld=(HELD,), findings=(Noted("x", "2 would go"),))),
+            service_sign,
+            Service("a/b", ready=2, total=2, withheld=(HELD,), findings=(Noted("x", "2 would go"),)),
             Sign("warn", "!", "followed, removals withheld"),
         ),
-        (guard_sign(Service("a/b")), Sign("good", "✓", "withholds nothing")),
-        (guard_sign(Service("a/b", withheld=(HELD, HELD))), Sign("warn", "!", "withholds 4")),
-        (health_sign(Service("a/b")), Sign("idle", "○", "no endpoints")),
+        (guard_sign, Service("a/b"), Sign("good", "✓", "withholds nothing")),
+        (guard_sign, Service("a/b", withheld=(HELD, HELD)), Sign("warn", "!", "withholds 4")),
+        (health_sign, Service("a/b"), Sign("idle", "○", "no endpoints")),
         (
-            health_sign(Service("a/b", total=3, unhealthy=1, draining=2)),
+            health_sign,
+            Service("a/b", total=3, unhealthy=1, draining=2),
             Sign("bad", "✗", "0 of 3 ready, 1 unhealthy, 2 draining"),
         ),
-        (health_sign(Service("a/b", ready=2, total=3, unhealthy=1)), Sign("warn", "!", "2 of 3 ready, 1 unhealthy")),
-        (health_sign(Service("a/b", ready=3, total=3)), Sign("good", "✓", "3 of 3 ready")),
-        (condition_sign("not ready"), Sign("warn", "!", "not ready")),
-        (condition_sign("new"), Sign("idle", "○", "new")),
-        (role_sign("leader"), Sign("good", "●", "leads")),
-        (role_sign("standby"), Sign("idle", "○", "standby")),
+        (health_sign, Service("a/b", ready=2, total=3, unhealthy=1), Sign("warn", "!", "2 of 3 ready, 1 unhealthy")),
+        (health_sign, Service("a/b", ready=3, total=3), Sign("good", "✓", "3 of 3 ready")),
+        (condition_sign, "not ready", Sign("warn", "!", "not ready")),
+        (condition_sign, "new", Sign("idle", "○", "new")),
+        (role_sign, "leader", Sign("good", "●", "leads")),
+        (role_sign, "standby", Sign("idle", "○", "standby")),
     ],
 )
-def test_a_sign_has_a_kind_a_symbol_and_words(sign: Sign, expected: Sign) -> None:
+def test_a_sign_has_a_kind_a_symbol_and_words(function: Callable[[Any], Sign], state: Any, expected: Sign) -> None:
     """The kind of a sign, which selects the colour, agrees with its symbol and words."""
-    assert sign == expected
+    assert function(state) == expected
 
 
 def test_findings_of_withheld_removals_are_not_repeated() -> None:

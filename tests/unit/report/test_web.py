@@ -88,17 +88,18 @@ def test_a_link_local_address_of_ours_is_known_without_its_zone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("response", "expected"),
+    ("given", "expected"),
     [
-        (web.problem(404), (404, {"status": 404, "title": "Not Found", "detail": ""}, None)),
+        ((404,), (404, {"status": 404, "title": "Not Found", "detail": ""}, None)),
         (
-            web.problem(405, "only GET", {"Allow": "GET"}),
+            (405, "only GET", {"Allow": "GET"}),
             (405, {"status": 405, "title": "Method Not Allowed", "detail": "only GET"}, "GET"),
         ),
     ],
 )
-def test_whole_problem(response: aiohttp.web.Response, expected: tuple[int, dict[str, Any], str | None]) -> None:
+def test_whole_problem(given: Any, expected: tuple[int, dict[str, Any], str | None]) -> None:
     """An error is a document of RFC 9457, with its own headers."""
+    response = web.problem(*given)
     assert isinstance(response.body, bytes)
     assert (response.status, json.loads(response.body), response.headers.get("Allow")) == expected
     assert response.content_type == "application/problem+json"
