@@ -275,6 +275,19 @@ async def test_standby_sends_no_events() -> None:
         assert len(desk.api.times) == 1
 
 
+@pytest.mark.parametrize(("enabled", "leads"), [(False, True), (True, False), (False, False)])
+async def test_recorder_that_is_off_or_does_not_lead_records_nothing(*, enabled: bool, leads: bool) -> None:
+    """What is reported while the recorder is off, or while another process leads, is not sent later either."""
+    async with Desk() as desk:
+        desk.recorder.enabled, desk.leads = enabled, leads
+        desk.recorder.set_findings("a", [HOLD])
+        desk.recorder.record_occurrence(REASONS["PlanReleased"], SERVICE, "eu: 3 endpoints may go")
+        assert not desk.recorder.has_findings("a")
+        desk.recorder.enabled = desk.leads = True
+        await asyncio.sleep(10 * TICK)
+        assert desk.api.times == []
+
+
 def test_the_hub_is_its_pod_or_its_lease() -> None:
     """The environment selects the object that stands for the hub."""
     pod = {"POD_NAME": "hub-0", "POD_NAMESPACE": "ops", "POD_UID": "u"}
