@@ -127,9 +127,10 @@ def add(
 ) -> int:
     """Create an account in a remote cluster that may only read its Nodes, and a token for it.
 
-    Prints the Secret with the account's kubeconfig and the entry for the registry, or writes them with --apply. A
-    second run changes nothing. If you cannot get an administrator's kubeconfig, send the output of --print-manifests
-    to the remote cluster's administrators; use the kubeconfig they send back as --from-kubeconfig of a second run.
+    The account is created in any case. The Secret with its kubeconfig, which holds a valid token, and the entry for
+    the registry are printed, or written with --apply. A second run changes nothing. If you cannot get an
+    administrator's kubeconfig, send the output of --print-manifests to the remote cluster's administrators; use the
+    kubeconfig they send back as --from-kubeconfig of a second run.
 
     Exit codes: 0 ok, 3 error.
     """

@@ -26,6 +26,8 @@ DEADLINE: Final = 20.0
 
 OK: Final = "ok"
 FROZEN: Final = "not tried: state frozen"
+PORT_PROBLEMS: Final = ("PortMismatch", "PortNotAllowed", "NodePortUnknown")
+"""Reasons of findings about a Service's ports, because of which nothing new is published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +149,10 @@ def _service_problem(hub: Hub, key: TargetKey) -> str:
         return hub.registry.broken_targets[key]
     if not hub.local.synced:
         return "not known: the hub cluster does not answer"
-    problem = unfit(hub.local.services.get(key))
-    return f"{problem.reason}: {problem.message}" if problem is not None else ""
+    if (refused := unfit(hub.local.services.get(key))) is not None:
+        return f"{refused.reason}: {refused.message}"
+    findings = hub.reconciler.decide(key).findings
+    return next((f"{found.reason}: {found.message}" for found in findings if found.reason in PORT_PROBLEMS), "")
 
 
 def _table(headers: tuple[str, ...], rows: list[Row]) -> str:

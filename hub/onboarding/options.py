@@ -117,6 +117,20 @@ class ClusterSecret:
             )
         return found
 
+    async def check_namespace(self) -> None:
+        """Check that the Secret's namespace exists, if this account may read namespaces.
+
+        Raises:
+            HubError: it does not exist.
+        """
+        namespace = self._options.secrets_namespace
+        try:
+            exists = await self._admin.find("Namespace", namespace) is not None
+        except HubError:
+            return
+        if not exists:
+            raise self._explained(NotFound(404, "NotFound", f"there is no namespace {namespace}"))
+
     async def write(self, content: str, found: Manifest | None) -> str:
         """Create the Secret, or replace the one that :meth:`find` returned; returns what was done.
 

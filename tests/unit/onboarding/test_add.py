@@ -139,6 +139,20 @@ async def test_kubeconfigs_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         assert await message() == f"{where} holds no kubeconfig; give --from-kubeconfig FILE and --rotate"
 
 
+async def test_namespace_of_the_secret_is_checked_first(tmp_path: Path) -> None:
+    """A missing namespace for the Secret is an error before the remote cluster is touched, if it can be known."""
+    async with SimulatedCluster("eu") as remote, SimulatedCluster("hub") as here:
+        path, hub = str(remote.write_kubeconfig(tmp_path / "eu")), str(here.write_kubeconfig(tmp_path / "hub"))
+        options = ClusterOptions(ACCESS, path, hub_kubeconfig=hub, secrets_namespace="nope", apply=True)
+        steps: list[Step] = []
+        with pytest.raises(HubError, match="there is no namespace nope; create namespace nope, or give the one where"):
+            await add(options, SystemClock(), steps)
+        assert steps == []
+        here.forbid("get", "namespaces")
+        with pytest.raises(HubError, match="cluster eu: "):  # the simulated cluster has no ServiceAccounts
+            await add(options, SystemClock(), steps)
+
+
 async def test_secret_of_somebody_else_is_refused(tmp_path: Path) -> None:
     """A Secret without the hub's labels, or of another cluster, is neither used nor overwritten; errors have a hint."""
     where = "Secret default/eu of the hub cluster"
