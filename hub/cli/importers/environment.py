@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hub.cli.importers import script
 from hub.cli.importers.document import Document, Noted, render
-from hub.cli.importers.target import CLUSTER, POLL, VARIABLES, owner, service
+from hub.cli.importers.target import CLUSTER, POLL, UNMANAGED, VARIABLES, owner, service
 from hub.cli.importers.variables import Variables
 from hub.errors import HubError
 from hub.registry import values
@@ -24,11 +24,6 @@ SHORTEST, LONGEST = 1.0, 86_400.0
 
 _HEADING = "The registry of one single-target controller, from its environment."
 _USAGE = "Run it with: hub run --registry FILE, or without a file, in that environment, with: hub run --from-env."
-_UNMANAGED = (
-    "TARGET_MANAGED_BY is not set, so the managed-by label of the controller's slices is not known here. To have "
-    "them replaced, find it (kubectl get endpointslices --show-labels) and add to the service: "
-    "adopt: {managedBy: VALUE}."
-)
 _SCRIPT = (
     "render_inventory.py runs kubectl, which the hub's image does not contain: 'hub import inventory-script' prints a "
     "registry that needs no program."
@@ -73,9 +68,11 @@ def build(variables: Variables, *, complete: bool = False) -> Imported:
     entry = service(variables)
     cluster = _cluster(variables, kind)
     variables.check()
-    notes = [_HEADING, *filter(None, [variables.unread_note])]
+    # A program may read any variable.
+    unused = variables.unused_note((*script.VARIABLES, *VARIABLES)) if kind != "command" else ""
+    notes = [_HEADING, *filter(None, [variables.unread_note, unused])]
     if entry["adopt"] is None:
-        notes.append(_UNMANAGED)
+        notes.append(UNMANAGED)
     if store == "memory":
         notes.append(_MEMORY)
     tree = {"version": 1, "owner": owner(variables), "clusters": [cluster], "services": [entry]}

@@ -12,9 +12,9 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from hub.cli.importers import target
 from hub.cli.importers.document import Document, Noted, render
 from hub.cli.importers.prefix import networks
-from hub.cli.importers.target import CLUSTER, owner, service
 from hub.cli.importers.variables import Variables
 from hub.errors import HubError
 from hub.registry import values
@@ -58,11 +58,13 @@ def build(variables: Variables) -> Document:
         HubError: variables are missing or invalid; the message names all of them.
     """
     entry = cluster(variables)
-    notes = [_HEADING, *filter(None, [variables.unread_note])]
+    unused = variables.unused_note((*VARIABLES, *target.VARIABLES))
+    notes = [_HEADING, *filter(None, [variables.unread_note, unused])]
     tree: dict[str, Any] = {"version": 1}
     if variables.has("TARGET_SERVICE_NAME"):
-        services = [service(variables)]
-        tree["owner"] = owner(variables)
+        services = [target.service(variables)]
+        notes += [target.UNMANAGED] if services[0]["adopt"] is None else []
+        tree["owner"] = target.owner(variables)
     else:
         services = []
         notes.append(_NO_SERVICE)
@@ -91,7 +93,7 @@ def cluster(variables: Variables) -> dict[str, Any]:
         "it; if two servers match, the node is left alone and reported."
     )
     return {
-        "name": Noted(CLUSTER, "Becomes a label of the slices; the name is free."),
+        "name": Noted(target.CLUSTER, "Becomes a label of the slices; the name is free."),
         "kubeconfig": access,
         "allowedCIDRs": _cidrs(variables),
         "provider": Noted({"name": "ionos", "config": _config(variables)}, provider),
@@ -160,7 +162,8 @@ def _refresh(variables: Variables) -> str:
 def _cidrs(variables: Variables) -> Noted:
     """The networks of the prefix, cut to the controller's network if that is given."""
     name = "SECURED_SUBNET_PREFIX"  # an empty prefix does not mean the default: every address starts with it
-    prefix = variables.text(name) if name in {*variables.values, *variables.references} else PREFIX
+    given = name in {*variables.values, *variables.references}
+    prefix = variables.text(name) if given else PREFIX
     cidr = variables.text("SECURED_SUBNET_CIDR")
     try:
         inside = [IPv4Network(found) for found in networks(prefix)]
@@ -177,7 +180,9 @@ def _cidrs(variables: Variables) -> Noted:
         inside = [both for inner in inside if (both := _both(inner, outer)) is not None]
         note += f", and inside {cidr} (SECURED_SUBNET_CIDR)"
         if not inside:
-            variables.problem("SECURED_SUBNET_CIDR", f"has no address that starts with {values.shown(prefix)}")
+            source = name if given else f"the script's default: {name} is not set"
+            problem = f"has no address that starts with {values.shown(prefix)} ({source})"
+            variables.problem("SECURED_SUBNET_CIDR", problem)
     return Noted([str(found) for found in inside], f"{note}.", "SECURED_SUBNET_PREFIX")
 
 

@@ -32,6 +32,12 @@ VARIABLES: Final = (
 )
 """Every variable of the controller."""
 
+UNMANAGED: Final = (
+    "TARGET_MANAGED_BY is not set, so the managed-by label of the controller's slices is not known here. To have "
+    "them replaced, find it (kubectl get endpointslices --show-labels) and add to the service: "
+    "adopt: {managedBy: VALUE}."
+)
+"""Comment where a Service adopts no slices."""
 POLL: Final = "5s"
 _OWNER_LIMIT: Final = 63
 

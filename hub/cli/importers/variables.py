@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar
@@ -145,6 +145,13 @@ class Variables:
             "is set only there counts as unset here. Give a ConfigMap's manifest too, or NAME=value lines (-f)."
         )
 
+    def unused_note(self, known: Collection[str]) -> str:
+        """A comment about variables of a manifest or file that are not in ``known``; "" if there are none."""
+        unused = sorted({*self.values, *self.references}.difference(known)) if self.declared else []
+        if not unused:
+            return ""
+        return f"NOT USED, since the controller and its script have no such variables: {', '.join(unused)}."
+
     def problem(self, name: str, message: str) -> None:
         """Report a problem with a variable."""
         self.problems.append(f"{name}: {message}")
@@ -187,20 +194,35 @@ def from_texts(texts: Sequence[tuple[str, str]], marks: Sequence[str]) -> Variab
         if not documents:
             known |= _assignments(name, text)
     maps = {_name(manifest): _at(manifest, "data") for manifest in objects if manifest.get("kind") == "ConfigMap"}
-    for manifest, pod, container in itertools.chain.from_iterable(map(_containers, objects)):
+    containers = list(itertools.chain.from_iterable(map(_containers, objects)))
+    matching = []
+    for manifest, pod, container in containers:
         found = _environment(container, maps)
         if any(mark in found.values or mark in found.references for mark in marks):
-            return replace(
-                found,
-                values=known | dict(found.values),
-                declared=True,
-                mounts=_mounts(pod, container),
-                namespace=str(_at(manifest, "metadata", "namespace") or ""),
-            )
-    if not any(mark in known for mark in marks):
-        names = ", ".join(name for name, _ in texts)
+            matching.append((manifest, pod, container, found))
+    names = ", ".join(name for name, _ in texts)
+    if len(matching) > 1:
+        which = ", ".join(f"{manifest['kind']} {_name(manifest)}" for manifest, _, _, _ in matching)
+        raise HubError(
+            f"{names}: {len(matching)} containers have such variables ({which}): import them one at a time, then put "
+            "their clusters, with different names, and their services into one file"
+        )
+    for manifest, pod, container, found in matching:
+        return replace(
+            found,
+            values=known | dict(found.values),
+            declared=True,
+            mounts=_mounts(pod, container),
+            namespace=str(_at(manifest, "metadata", "namespace") or ""),
+        )
+    if any(mark in known for mark in marks):
+        return Variables(known, declared=True)
+    if containers or known:
         raise HubError(f"{names}: no container has a variable such as {marks[0]}")
-    return Variables(known, declared=True)
+    workloads = [f"{manifest['kind']} {_name(manifest)}" for manifest in objects if manifest.get("kind") in MANIFESTS]
+    if workloads:
+        raise HubError(f"{names}: {', '.join(workloads)} has no containers")
+    raise HubError(f"{names}: has neither a Deployment or other workload, nor lines NAME=value")
 
 
 def documents(name: str, text: str) -> list[Mapping[str, Any]]:

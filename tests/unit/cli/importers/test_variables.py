@@ -144,7 +144,14 @@ def test_assignments_are_read_as_a_shell_reads_them() -> None:
         ("TARGET_PORT", "f:1: is neither a manifest nor an assignment NAME=value"),
         ("A=1\nB='", "f:2: No closing quotation"),
         ("A=1", "f: no container has a variable such as TARGET_PORT"),
-        ("kind: Deployment\nspec: {template: 1}", "f: no container has a variable such as TARGET_PORT"),
+        ("", "f: has neither a Deployment or other workload, nor lines NAME=value"),
+        ("kind: ConfigMap\nmetadata: {name: a}", "f: has neither a Deployment or other workload, nor lines NAME="),
+        ("kind: Deployment\nmetadata: {name: a}\nspec: {template: 1}", "f: Deployment a has no containers"),
+        (
+            ("kind: Pod\nmetadata: {name: a}\nspec: {containers: [{env: [{name: TARGET_PORT, value: 1}]}]}\n---\n"
+            "kind: Pod\nmetadata: {name: b}\nspec: {containers: [{env: [{name: TARGET_PORT, value: 1}]}]}\n"),
+            "f: 2 containers have such variables (Pod a, Pod b): import them one at a time, then put their clusters",
+        ),
         ("kind: Deployment\nspec: [", "f:3:1: is not YAML: "),
         ("kind: Pod\nspec: {containers: [1, {env: 5, envFrom: {}}]}", "f: no container has a variable"),
     ],
