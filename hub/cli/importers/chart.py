@@ -7,10 +7,12 @@ registry: Secrets, programs, hosts, environment variables, and the volumes of th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
 from hub.cli.importers.document import Document, Noted, plain, render
+from hub.cli.importers.environment import ALLOW_EXEC
 from hub.cli.importers.script import SECRET, VARIABLES, host
 from hub.cli.importers.variables import Variables
 
@@ -21,6 +23,7 @@ _HEADING = "Values for the Helm chart: helm install RELEASE helm/endpointslice-h
 _SECRETS = "The hub may read these Secrets. In the chart, all Secrets that a registry names are in one namespace."
 _NO_NAMESPACE = "The manifest names no namespace: write the one it was applied to."
 _PROGRAM = "The chart's image has neither kubectl nor scripts: build an image that has what this program needs."
+_MISSING = "Add to extraEnv; NOT HERE, since unknown or possibly secret:"
 _ENVIRONMENT = "Secrets must be in the release's namespace."
 _VOLUMES = "As in the manifest. Secrets and ConfigMaps must be in the release's namespace."
 
@@ -39,16 +42,31 @@ def values(registry: Document, variables: Variables, *, dry_run: bool = False) -
     names = [each["env"] for each in credentials if "env" in each] + config.get("environment", [])
     files = [each[key] for each, key in ((kubeconfig, "path"), (config, "file")) if key in each]
     used = [*config.get("command", ()), *(variables.values.get(name, "") for name in names if name in PUBLIC)]
+    extra = {name: _variable(name, variables) for name in names}
+    missing = ", ".join(name for name, entry in extra.items() if entry is None)
+    notes = [_HEADING, registry.heading, *([f"{_MISSING} {missing}."] if missing else [])]
+    entries = [entry for entry in extra.values() if entry is not None]
+    content = {key: value for key, value in registry.tree.items() if key not in ("version", "owner")}
     tree = {
         "owner": registry.tree.get("owner"),
         "secrets": _secrets([each["secret"] for each in (kubeconfig, *credentials) if "secret" in each], variables),
-        "registry": {"data": {key: value for key, value in registry.tree.items() if key not in ("version", "owner")}},
+        "registry": {"data": _without_options(content)},
         "hub": _allowed(config),
         "extraArgs": _arguments(files, dry_run),
-        "extraEnv": _environment(names, variables) if names else None,
+        "extraEnv": Noted(entries, _ENVIRONMENT) if names else None,
         **_volumes(files, used, variables),
     }
-    return render(tree, f"{_HEADING}\n{registry.heading}")
+    return render(tree, "\n".join(notes))
+
+
+def _without_options(value: Any) -> Any:
+    """The tree without comments about options of ``hub run``, which the values set."""
+    if isinstance(value, Noted):
+        kept = [line for line in value.note.split("\n") if not line.startswith(ALLOW_EXEC)]
+        return replace(value, value=_without_options(value.value), note="\n".join(kept))
+    if isinstance(value, Mapping):
+        return {key: _without_options(item) for key, item in value.items()}
+    return [_without_options(item) for item in value] if isinstance(value, list) else value
 
 
 def _secrets(names: Sequence[str], variables: Variables) -> Noted | None:
@@ -75,13 +93,6 @@ def _program(program: str) -> Noted:
     if program.startswith("/"):
         return Noted([program], _PROGRAM)
     return Noted([], f"{_PROGRAM} Write the absolute path of {program} in that image here.")
-
-
-def _environment(names: Sequence[str], variables: Variables) -> Noted:
-    found = {name: _variable(name, variables) for name in names}
-    missing = ", ".join(name for name, entry in found.items() if entry is None)
-    note = f"NOT HERE, since unknown or possibly secret: {missing}. {_ENVIRONMENT}" if missing else _ENVIRONMENT
-    return Noted([entry for entry in found.values() if entry is not None], note)
 
 
 def _variable(name: str, variables: Variables) -> dict[str, Any] | None:

@@ -29,6 +29,8 @@ _SCRIPT = (
     "registry that needs no program."
 )
 _MEMORY = "STORE_KIND=memory writes nothing: hub run --dry-run."
+ALLOW_EXEC: Final = "With --registry, the hub must be started with: --allow-exec"
+"""Begins a line that the chart's values leave out, since they have ``hub.allowExec``."""
 PASSED: Final = ("IONOS_", "SECURED_", "KUBECONFIG", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 """Prefixes of this process's variables that the program gets. It gets all variables of a manifest."""
 
@@ -68,8 +70,8 @@ def build(variables: Variables, *, complete: bool = False) -> Imported:
     entry = service(variables)
     cluster = _cluster(variables, kind)
     variables.check()
-    # A program may read any variable.
-    unused = variables.unused_note((*script.VARIABLES, *VARIABLES)) if kind != "command" else ""
+    passed = {"command": _passed(variables), "ionos": script.VARIABLES}.get(kind, ())
+    unused = variables.unused_note([*VARIABLES, *passed])
     notes = [_HEADING, *filter(None, [variables.unread_note, unused])]
     if entry["adopt"] is None:
         notes.append(UNMANAGED)
@@ -138,7 +140,7 @@ def _command(variables: Variables) -> dict[str, Any]:
     if "/" in program and not program.startswith("/"):
         variables.problem("INVENTORY_COMMAND", f"must be absolute or a bare name, not {values.shown(program)}")
     path = program if program.startswith("/") else f"and the absolute path of {program}"
-    note = f"Runs without a shell. With --registry, the hub must be started with: --allow-exec {path}"
+    note = f"Runs without a shell.\n{ALLOW_EXEC} {path}"
     if variables.has("IONOS_DATACENTER_ID"):
         note += f"\n{_SCRIPT}"
     config: dict[str, Any] = {"command": Noted([program, *arguments], note, "INVENTORY_COMMAND")}

@@ -58,13 +58,14 @@ def build(variables: Variables) -> Document:
         HubError: variables are missing or invalid; the message names all of them.
     """
     entry = cluster(variables)
-    unused = variables.unused_note((*VARIABLES, *target.VARIABLES))
+    unused = variables.unused_note([*VARIABLES, *target.VARIABLES])
     notes = [_HEADING, *filter(None, [variables.unread_note, unused])]
     tree: dict[str, Any] = {"version": 1}
     if variables.has("TARGET_SERVICE_NAME"):
         services = [target.service(variables)]
-        notes += [target.UNMANAGED] if services[0]["adopt"] is None else []
         tree["owner"] = target.owner(variables)
+        if services[0]["adopt"] is None:
+            notes.append(target.UNMANAGED)
     else:
         services = []
         notes.append(_NO_SERVICE)
@@ -180,9 +181,8 @@ def _cidrs(variables: Variables) -> Noted:
         inside = [both for inner in inside if (both := _both(inner, outer)) is not None]
         note += f", and inside {cidr} (SECURED_SUBNET_CIDR)"
         if not inside:
-            source = name if given else f"the script's default: {name} is not set"
-            problem = f"has no address that starts with {values.shown(prefix)} ({source})"
-            variables.problem("SECURED_SUBNET_CIDR", problem)
+            unset = "" if given else f", the default of {name}, which is not set: set {name}"
+            variables.problem("SECURED_SUBNET_CIDR", f"has no address that starts with {values.shown(prefix)}{unset}")
     return Noted([str(found) for found in inside], f"{note}.", "SECURED_SUBNET_PREFIX")
 
 

@@ -37,7 +37,8 @@ UNMANAGED: Final = (
     "them replaced, find it (kubectl get endpointslices --show-labels) and add to the service: "
     "adopt: {managedBy: VALUE}."
 )
-"""Comment where a Service adopts no slices."""
+"""Comment for a service without ``adopt``."""
+
 POLL: Final = "5s"
 _OWNER_LIMIT: Final = 63
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar
@@ -145,12 +145,10 @@ class Variables:
             "is set only there counts as unset here. Give a ConfigMap's manifest too, or NAME=value lines (-f)."
         )
 
-    def unused_note(self, known: Collection[str]) -> str:
-        """A comment about variables of a manifest or file that are not in ``known``; "" if there are none."""
-        unused = sorted({*self.values, *self.references}.difference(known)) if self.declared else []
-        if not unused:
-            return ""
-        return f"NOT USED, since the controller and its script have no such variables: {', '.join(unused)}."
+    def unused_note(self, used: Iterable[str]) -> str:
+        """A comment that names the declared variables that are not in ``used``; "" if there are none."""
+        unused = sorted({*self.values, *self.references} - {*used}) if self.declared else []
+        return f"not used: {', '.join(unused)}" if unused else ""
 
     def problem(self, name: str, message: str) -> None:
         """Report a problem with a variable."""
@@ -184,7 +182,7 @@ def from_texts(texts: Sequence[tuple[str, str]], marks: Sequence[str]) -> Variab
         marks: variables of which the tool's container has at least one.
 
     Raises:
-        HubError: no container or assignment has one of ``marks``.
+        HubError: no container or assignment has one of ``marks``, or several containers have.
     """
     known: dict[str, str] = {}
     objects: list[Mapping[str, Any]] = []
@@ -194,18 +192,19 @@ def from_texts(texts: Sequence[tuple[str, str]], marks: Sequence[str]) -> Variab
         if not documents:
             known |= _assignments(name, text)
     maps = {_name(manifest): _at(manifest, "data") for manifest in objects if manifest.get("kind") == "ConfigMap"}
-    containers = list(itertools.chain.from_iterable(map(_containers, objects)))
-    matching = []
-    for manifest, pod, container in containers:
-        found = _environment(container, maps)
-        if any(mark in found.values or mark in found.references for mark in marks):
-            matching.append((manifest, pod, container, found))
     names = ", ".join(name for name, _ in texts)
+    matching = [
+        (manifest, pod, container, found)
+        for manifest, pod, container in itertools.chain.from_iterable(map(_containers, objects))
+        if not {*marks}.isdisjoint({*(found := _environment(container, maps)).values, *found.references})
+    ]
+    # A Deployment's ReplicaSets and Pods, as "kubectl get all" lists them, repeat its container.
+    matching = [each for each in matching if not _at(each[0], "metadata", "ownerReferences")] or matching
     if len(matching) > 1:
-        which = ", ".join(f"{manifest['kind']} {_name(manifest)}" for manifest, _, _, _ in matching)
+        titles = ", ".join(f"{_title(manifest)} ({container.get('name')})" for manifest, _, container, _ in matching)
         raise HubError(
-            f"{names}: {len(matching)} containers have such variables ({which}): import them one at a time, then put "
-            "their clusters, with different names, and their services into one file"
+            f"{names}: several containers have such variables: {titles}; "
+            "import them one at a time, then merge clusters and services into one file"
         )
     for manifest, pod, container, found in matching:
         return replace(
@@ -215,14 +214,19 @@ def from_texts(texts: Sequence[tuple[str, str]], marks: Sequence[str]) -> Variab
             mounts=_mounts(pod, container),
             namespace=str(_at(manifest, "metadata", "namespace") or ""),
         )
-    if any(mark in known for mark in marks):
-        return Variables(known, declared=True)
-    if containers or known:
-        raise HubError(f"{names}: no container has a variable such as {marks[0]}")
-    workloads = [f"{manifest['kind']} {_name(manifest)}" for manifest in objects if manifest.get("kind") in MANIFESTS]
+    if not any(mark in known for mark in marks):
+        raise HubError(f"{names}: {_nothing(objects, known, marks[0])}")
+    return Variables(known, declared=True)
+
+
+def _nothing(objects: Sequence[Mapping[str, Any]], known: Mapping[str, str], mark: str) -> str:
+    """Why no variables of the tool were found."""
+    workloads = [manifest for manifest in objects if manifest.get("kind") in MANIFESTS]
+    if known or any(True for manifest in workloads for _ in _containers(manifest)):
+        return f"no container has a variable such as {mark}"
     if workloads:
-        raise HubError(f"{names}: {', '.join(workloads)} has no containers")
-    raise HubError(f"{names}: has neither a Deployment or other workload, nor lines NAME=value")
+        return f"{', '.join(map(_title, workloads))}: has no containers; give the complete manifest"
+    return "has no Deployment or other workload; give its manifest, or NAME=value lines"
 
 
 def documents(name: str, text: str) -> list[Mapping[str, Any]]:
@@ -340,3 +344,9 @@ def _at(value: Any, *path: str) -> Any:
 
 def _name(manifest: Mapping[str, Any]) -> str:
     return str(_at(manifest, "metadata", "name"))
+
+
+def _title(manifest: Mapping[str, Any]) -> str:
+    """Kind, namespace and name of a manifest, as far as it has them."""
+    parts = (_at(manifest, "metadata", "namespace"), _at(manifest, "metadata", "name"))
+    return f"{manifest.get('kind')} {'/'.join(str(part) for part in parts if part)}".rstrip()

@@ -70,13 +70,14 @@ def test_registry_is_a_value_without_version_and_owner() -> None:
 
 
 def test_comments_are_kept() -> None:
-    """Every comment of the registry is in the values, and so is its heading."""
+    """Every comment of the registry is in the values, and so is its heading; but not which options to start it with."""
     variables = Variables(COMMAND | SCRIPT)
     registry = environment.build(variables).document
 
     printed = " ".join(re.sub(r"^ *#", "", values(registry, variables).text, flags=re.MULTILINE).split())
 
-    expected = [*registry.heading.splitlines(), *notes(registry.tree)]
+    comments = [*registry.heading.splitlines(), *notes(registry.tree)]
+    expected = [note for note in comments if not note.startswith(environment.ALLOW_EXEC)]
     assert len(expected) > 8
     assert [note for note in expected if " ".join(note.split()) not in printed] == []
     assert "--from-env" not in printed
@@ -158,9 +159,19 @@ def test_values_that_may_be_secret_are_named_only() -> None:
     text = values(environment.build(variables).document, variables).text
 
     assert yaml.safe_load(text)["extraEnv"] == [{"name": "IONOS_PRIVATE_LAN_ID", "value": "2"}]
-    assert "NOT HERE, since unknown or possibly secret: IONOS_TOKEN, OTHER." in text
+    assert "NOT HERE, since unknown or possibly secret: IONOS_TOKEN, OTHER." in text.partition("owner:")[0]
     assert "very-secret" not in text
     assert "also-secret" not in text
+
+
+def test_options_that_the_values_set_are_not_asked_for() -> None:
+    """The comment about --allow-exec is in clusters.yaml only, since the values have hub.allowExec."""
+    variables = manifest(COMMAND)
+    document = environment.build(variables).document
+
+    assert "--allow-exec" in document.text
+    assert "--allow-exec" not in values(document, variables).text
+    assert "Runs without a shell." in values(document, variables).text
 
 
 def test_token_in_a_variable_is_asked_for() -> None:

@@ -191,6 +191,18 @@ def test_unread_sources_are_listed_at_the_top() -> None:
     assert "# NOT READ: Secret hidden (envFrom)" in text.partition("version: 1")[0]
 
 
+def test_unused_variables_are_listed_at_the_top() -> None:
+    """A comment at the top names variables that nothing uses; a program gets all of them."""
+    given = {**BASE, "STORE_KINDS": "hidden"}
+    program = {**given, "SOURCE_KIND": "command", "INVENTORY_COMMAND": "/bin/true"}
+
+    text = build(Variables(given, declared=True)).document.text
+
+    assert "# not used: STORE_KINDS\n" in text.partition("version: 1")[0]
+    assert "hidden" not in text
+    assert "not used" not in build(Variables(program, declared=True)).document.text
+
+
 def test_a_memory_store_writes_nothing() -> None:
     """STORE_KIND=memory becomes a dry run."""
     assert imported(STORE_KIND="memory").dry_run

@@ -110,6 +110,34 @@ def test_the_controllers_service_is_printed_where_it_is_known() -> None:
     assert found.owner == "edge.payments"
 
 
+def test_a_missing_managed_by_is_commented_on() -> None:
+    """Without TARGET_MANAGED_BY, a comment at the top says that the controller's slices are not replaced."""
+    more = {"TARGET_NAMESPACE": "edge", "TARGET_SERVICE_NAME": "payments", "TARGET_PORT": "30443"}
+
+    assert "# TARGET_MANAGED_BY is not set" in text(**more).partition("version: 1")[0]
+    assert "TARGET_MANAGED_BY" not in text(**more, TARGET_MANAGED_BY="old")
+    assert "TARGET_MANAGED_BY" not in text()
+
+
+def test_unused_variables_are_listed_at_the_top() -> None:
+    """A comment at the top names declared variables that are neither the script's nor the controller's."""
+    found = build(Variables({**BASE, "FOO_BAR": "hidden", "STORE_KINDS": "hidden"}, declared=True)).text
+
+    assert "# not used: FOO_BAR, STORE_KINDS\n" in found.partition("version: 1")[0]
+    assert "hidden" not in found
+
+
+def test_a_network_outside_the_default_prefix_names_the_missing_variable() -> None:
+    """If only the network is set, the error names the prefix and its default; a prefix that is set is no default."""
+    network = "SECURED_SUBNET_CIDR"
+
+    with pytest.raises(HubError, match="the default of SECURED_SUBNET_PREFIX, which is not set"):
+        text(**{network: "10.7.0.0/24"})
+    with pytest.raises(HubError) as caught:
+        text(**{network: "10.7.0.0/24", "SECURED_SUBNET_PREFIX": "10.8."})
+    assert "default" not in str(caught.value)
+
+
 def test_a_token_in_a_secret_stays_there() -> None:
     """A token from a Secret becomes a reference to the same Secret."""
     variables = Variables({**BASE, "IONOS_TOKEN": ""}, {"IONOS_TOKEN": Reference("ionos", "token")}, declared=True)

@@ -144,14 +144,10 @@ def test_assignments_are_read_as_a_shell_reads_them() -> None:
         ("TARGET_PORT", "f:1: is neither a manifest nor an assignment NAME=value"),
         ("A=1\nB='", "f:2: No closing quotation"),
         ("A=1", "f: no container has a variable such as TARGET_PORT"),
-        ("", "f: has neither a Deployment or other workload, nor lines NAME=value"),
-        ("kind: ConfigMap\nmetadata: {name: a}", "f: has neither a Deployment or other workload, nor lines NAME="),
-        ("kind: Deployment\nmetadata: {name: a}\nspec: {template: 1}", "f: Deployment a has no containers"),
-        (
-            ("kind: Pod\nmetadata: {name: a}\nspec: {containers: [{env: [{name: TARGET_PORT, value: 1}]}]}\n---\n"
-            "kind: Pod\nmetadata: {name: b}\nspec: {containers: [{env: [{name: TARGET_PORT, value: 1}]}]}\n"),
-            "f: 2 containers have such variables (Pod a, Pod b): import them one at a time, then put their clusters",
-        ),
+        ("", "f: has no Deployment or other workload; "),
+        ("kind: ConfigMap\nmetadata: {name: a}", "f: has no Deployment or other workload; "),
+        ("kind: Deployment\nspec: {template: 1}", "f: Deployment: has no containers; "),
+        ("kind: Pod\nmetadata: {name: a, namespace: b}\nspec: {containers: []}", "f: Pod b/a: has no containers; "),
         ("kind: Deployment\nspec: [", "f:3:1: is not YAML: "),
         ("kind: Pod\nspec: {containers: [1, {env: 5, envFrom: {}}]}", "f: no container has a variable"),
     ],
@@ -162,6 +158,34 @@ def test_unrecognized_line_is_an_error_with_its_place(text: str, message: str) -
         from_texts([("f", text)], ["TARGET_PORT"])
 
     assert str(caught.value).startswith(message)
+
+
+def test_several_matching_containers_are_refused() -> None:
+    """Two Deployments with the tool's variables, in one file or in two, are refused by name."""
+    one, two = (DEPLOYMENT.replace("name: controller}", f"name: {name}, namespace: edge}}") for name in ("a", "b"))
+
+    for texts in ([("d", f"{one}\n---\n{two}")], [("d", one), ("d", two)]):
+        with pytest.raises(HubError, match=r"Deployment edge/a \(controller\), Deployment edge/b .*one at a time"):
+            from_texts(texts, ["TARGET_PORT"])
+
+
+def test_pods_of_a_deployment_are_not_further_deployments() -> None:
+    """The Pods that a Deployment owns repeat its container and are ignored."""
+    pod = """
+---
+kind: Pod
+metadata: {name: p, ownerReferences: [{kind: ReplicaSet}]}
+spec: {containers: [{env: [{name: TARGET_PORT, value: "2"}]}]}
+"""
+    assert from_texts([("d", DEPLOYMENT + pod)], ["TARGET_PORT"]).values["TARGET_PORT"] == "30443"
+
+
+def test_unused_variables_are_named_without_values() -> None:
+    """Declared variables that nothing uses are named; those of this process are not."""
+    found = {"STORE_KINDS": "hidden", "FOO_BAR": "hidden", "TARGET_PORT": "1"}
+
+    assert Variables(found, declared=True).unused_note(["TARGET_PORT"]) == "not used: FOO_BAR, STORE_KINDS"
+    assert Variables(found).unused_note(["TARGET_PORT"]) == ""
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
