@@ -157,13 +157,7 @@ def test_a_token_in_a_secret_stays_there() -> None:
         ({"IONOS_PRIVATE_LAN_ID": "0"}, "IONOS_PRIVATE_LAN_ID: must be at least 1, not 0"),
         ({"SECURED_KUBECONFIG": ""}, "SECURED_KUBECONFIG: is required: the kubeconfig of the remote cluster"),
         ({"SECURED_SUBNET_PREFIX": "10.0.0.0/24"}, "SECURED_SUBNET_PREFIX: no IPv4 address starts with '10.0.0.0/24'"),
-        (
-            {"SECURED_SUBNET_CIDR": "10.9.0.0/16"},
-            (
-                'SECURED_SUBNET_CIDR: has no address that starts with "10.0.0." '
-                "(the script's default: SECURED_SUBNET_PREFIX is not set)"
-            ),
-        ),
+        ({"SECURED_SUBNET_CIDR": "10.9.0.0/16"}, 'SECURED_SUBNET_CIDR: has no address that starts with "10.0.0."'),
     ],
 )
 def test_a_mistake_is_named_by_its_variable(changed: dict[str, str], expected: str) -> None:
@@ -173,16 +167,3 @@ def test_a_mistake_is_named_by_its_variable(changed: dict[str, str], expected: s
 
     assert str(caught.value).startswith(expected)
     assert "; " not in str(caught.value)
-
-
-def test_comments_name_what_is_missing_and_unused() -> None:
-    """Comments name variables that nothing reads, without values, and say that the Service adopts no slices."""
-    target = {"TARGET_SERVICE_NAME": "payments", "TARGET_NAMESPACE": "edge", "TARGET_PORT": "30443"}
-    made = build(Variables({**BASE, **target, "STORE_KINDS": "s3cret", "FOO": "s3cret"}, declared=True)).text
-    head = " ".join(made.partition("version:")[0].replace("#", "").split())
-    assert "NOT USED, since the controller and its script have no such variables: FOO, STORE_KINDS." in head
-    assert "TARGET_MANAGED_BY is not set" in head
-    assert "s3cret" not in made
-    complete = build(Variables({**BASE, **target, "TARGET_MANAGED_BY": "old"}, declared=True)).text
-    assert "NOT USED" not in complete
-    assert "TARGET_MANAGED_BY is not set" not in complete
