@@ -127,10 +127,10 @@ def add(
 ) -> int:
     """Create an account in a remote cluster that may only read its Nodes, and a token for it.
 
-    The account is created in any case. The Secret with its kubeconfig, which holds a valid token, and the entry for
-    the registry are printed, or written with --apply. A second run changes nothing. If you cannot get an
-    administrator's kubeconfig, send the output of --print-manifests to the remote cluster's administrators; use the
-    kubeconfig they send back as --from-kubeconfig of a second run.
+    Prints the Secret with the account's kubeconfig and the entry for the registry, or writes them with --apply. Even
+    without --apply, the command creates the account in the remote cluster, and prints a token that is valid. A second
+    run changes nothing. If you cannot get an administrator's kubeconfig, send the output of --print-manifests to the
+    remote cluster's administrators; use the kubeconfig they send back as --from-kubeconfig of a second run.
 
     Exit codes: 0 ok, 3 error.
     """
@@ -172,7 +172,9 @@ def add(
         )
     if done.entry:
         click.echo(
-            f"# Put this under clusters: in clusters.yaml, then: hub check clusters.yaml\n{done.entry}", nl=False
+            "# Put this under clusters: in clusters.yaml, then: hub check clusters.yaml\n"
+            f"# (with Helm: under registry.data.clusters: in your values)\n{done.entry}",
+            nl=False,
         )
     return Exit.OK
 

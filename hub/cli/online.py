@@ -7,7 +7,7 @@ counts as failed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,9 @@ import click
 
 from hub.app.hub import Hub, Options, assemble
 from hub.cli.render import one_line, table, warn
+from hub.decide.addresses import OUTSIDE
 from hub.decide.target import unfit
+from hub.decide.view import NodeReport
 from hub.model import LOCAL, TargetKey
 from hub.observe.remote.fleet import SourceKey
 from hub.observe.remote.status import State
@@ -26,8 +28,8 @@ DEADLINE: Final = 20.0
 
 OK: Final = "ok"
 FROZEN: Final = "not tried: state frozen"
-PORT_PROBLEMS: Final = ("PortMismatch", "PortNotAllowed", "NodePortUnknown")
-"""Reasons of findings about a Service's ports, because of which nothing new is published."""
+PORT_REASONS: Final = frozenset({"PortMismatch", "PortNotAllowed", "NodePortUnknown"})
+"""Reasons of the findings about ports that cannot be determined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,17 @@ def _cluster(hub: Hub, spec: ClusterSpec, policies: dict[SourceKey, NodePolicy])
         numbers = (nodes or str(len(view.reports)), str(offered))
         problem = view.view.unknown or hub.fleet.sources[key].problem
         if not problem and not offered:
-            problem = "no node is publishable: see hub nodes"
+            problem = _nothing_offered(view.reports.values())
         yield Row(spec.name, ("", "") if view.view.unknown else numbers, key.provider.name, problem)
+
+
+def _nothing_offered(reports: Iterable[NodeReport]) -> str:
+    """Why a source without publishable nodes is a problem; names ``allowedCIDRs`` if they are the reason."""
+    outside = [address for report in reports for address, reason in report.rejected if reason == OUTSIDE]
+    if not outside:
+        return "no node is publishable: see hub nodes"
+    others = f" and {len(outside) - 1} more" if len(outside) > 1 else ""
+    return f"no node is publishable: {outside[0]}{others} outside allowedCIDRs; correct allowedCIDRs, or see hub nodes"
 
 
 def _policies(registry: Registry) -> dict[SourceKey, NodePolicy]:
@@ -141,7 +152,11 @@ def _policies(registry: Registry) -> dict[SourceKey, NodePolicy]:
 def _services(hub: Hub) -> Iterator[Row]:
     registry = hub.registry
     for key in sorted({*registry.targets, *registry.broken_targets}):
-        yield Row(str(key), (), "", _service_problem(hub, key))
+        problem = _service_problem(hub, key)
+        if problem:
+            yield Row(str(key), (), "", problem)
+        else:
+            yield _ports_row(hub, key)
 
 
 def _service_problem(hub: Hub, key: TargetKey) -> str:
@@ -153,6 +168,26 @@ def _service_problem(hub: Hub, key: TargetKey) -> str:
         return f"{refused.reason}: {refused.message}"
     findings = hub.reconciler.decide(key).findings
     return next((f"{found.reason}: {found.message}" for found in findings if found.reason in PORT_PROBLEMS), "")
+
+
+def _ports_row(hub: Hub, key: TargetKey) -> Row:
+    """The row of a Service that can be a target: failed if no source that is read can publish, because of its ports."""
+    decision = hub.reconciler.decide(key)
+    publishing = {group.key.cluster for group in decision.groups}
+    found = {
+        cluster: f"{finding.reason}: {finding.message}"
+        for finding in decision.findings
+        if finding.reason in PORT_REASONS
+        for cluster in finding.objects
+        if cluster not in publishing and cluster not in decision.unknown
+    }
+    text = "; ".join(dict.fromkeys(found.values()))
+    if not text:
+        return Row(str(key), (), "")
+    clusters = hub.registry.clusters
+    sources = {source.cluster for source in hub.registry.targets[key].sources}
+    read = {name for name in sources - decision.unknown.keys() if name in clusters and clusters[name].state == "active"}
+    return Row(str(key), (), "", text) if read <= found.keys() else Row(str(key), (), "", note=f"{OK}, except {text}")
 
 
 def _table(headers: tuple[str, ...], rows: list[Row]) -> str:

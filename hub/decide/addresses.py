@@ -21,6 +21,8 @@ IPV6: Final = "IPv6"
 REMEMBERED: Final = 10_000
 """Cached results per policy: the addresses of the largest tested cluster in both families. A miss costs 5 µs."""
 
+OUTSIDE: Final = "outside allowedCIDRs"
+"""The reason for an address that is in no network of the cluster's allowedCIDRs."""
 LONGEST_ADDRESS: Final = 45
 """Characters of the longest textual IP address, an IPv6 address that ends in dotted decimal."""
 
@@ -150,7 +152,7 @@ class AddressPolicy:
         if _inside(address, self.denied):
             return Rejected("in a denied CIDR")
         if not self.local and not _inside(address, self.allowed):
-            return Rejected("outside allowedCIDRs")
+            return Rejected(OUTSIDE)
         normal = str(address)
         return Accepted(text if normal == text else normal, IPV4 if address.version == 4 else IPV6)
 

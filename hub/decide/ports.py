@@ -78,7 +78,7 @@ def ports(
     made = {offered: _of_service(service, offered, known) for offered in offers}
     main = _of_service(service, last if source_ports is None else source_ports, known)
     for numbers in (main, *made.values()):
-        problem = _check(numbers, allowed)
+        problem = _check(numbers, allowed, service)
         if problem is not None:
             return problem
     sets = {address: made[offered] for address, offered in (source_sets or {}).items() if made[offered] != main}
@@ -180,26 +180,49 @@ def _of_entry(
                 unread.append(f"{what}; {number} stays")
         app_protocol = entry.app_protocol or (of_service.app_protocol if of_service is not None else None)
         port = Port(name, number, entry.protocol, app_protocol or None)
-        wrong = _check((port,), None if entry.node_port is None else allowed)
+        wrong = _check((port,), None if entry.node_port is None else allowed, None)
         if wrong is not None:
             return wrong
         made[name, entry.protocol] = port
     return Ports(_in_order(made.values()), unread=tuple(unread))
 
 
-def _check(numbers: Iterable[Port], allowed: PortRanges | None) -> PortProblem | None:
-    """Why these ports must not be published; None if they may. ``allowed`` None = any port."""
+def _check(numbers: Iterable[Port], allowed: PortRanges | None, service: Service | None) -> PortProblem | None:
+    """Why these ports must not be published; None if they may.
+
+    Args:
+        numbers: the ports.
+        allowed: inclusive ranges; None = any port.
+        service: the hub Service that the ports are from; None = they are nodePorts of a remote Service.
+    """
     for port in numbers:
         number = port.port or 0
         if not 1 <= number <= 65535:
             return PortProblem("PortNotAllowed", f"port {number} is not a valid port")
         if allowed is not None and not any(low <= number <= high for low, high in allowed):
+            hint = "extend allowedPorts"
+            if service is not None:
+                hint = (
+                    "write the number on which the nodes listen, such as a NodePort, in the registry entry's ports, "
+                    f"or {hint}"
+                )
             return PortProblem(
                 "PortNotAllowed",
-                f"port {number}, taken from the Service, is outside the cluster's allowedPorts; "
-                "write it in the registry entry's ports, or extend allowedPorts",
+                f"port {number}, {_origin(port, service)}, is outside the cluster's allowedPorts; {hint}",
             )
     return None
+
+
+def _origin(made: Port, service: Service | None) -> str:
+    """Where the number of a port comes from, in words."""
+    if service is None:
+        return "the nodePort that was read"
+    port = next(port for port in service.ports if (port.name, port.protocol) == (made.name, made.protocol))
+    if not isinstance(port.target_port, str):
+        return "the Service's targetPort" if port.target_port else "the Service's port"
+    if made.port == port.port:
+        return f"the Service's port, as its targetPort {port.target_port!r} is a name"
+    return f"which targetPort {port.target_port!r} of the Service stands for"
 
 
 def _in_order(made: Iterable[Port]) -> PortTuple:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hub.decide.addresses import Accepted, AddressPolicy, Rejected
 from hub.decide.endpoints import EndpointSet
 from hub.decide.shape import HOSTNAME
-from hub.decide.view import FAMILIES, NodeReport, ViewResult, in_order
+from hub.decide.view import FAMILIES, NodeReport, ViewResult, in_order, none_fits
 from hub.model import Conditions, Endpoint, Finding, ObjectReference, Port, Snapshot, SnapshotEndpoint, SourceView
 
 
@@ -193,7 +193,7 @@ class _Gathered:
         if not published:
             holder = next((self._holders[address] for address in chosen if address in self._holders), None)
             reason, message = (
-                ("address", "none of its addresses fits") if holder is None else ("conflict", f"published for {holder}")
+                ("address", none_fits(refused)) if holder is None else ("conflict", f"published for {holder}")
             )
         return NodeReport(offered.name, True, reason, message, published, refused)  # noqa: FBT003 - eligible
 

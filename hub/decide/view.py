@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from hub.decide.addresses import Accepted, AddressPolicy, Rejected, parse
+from hub.decide.addresses import OUTSIDE, Accepted, AddressPolicy, Rejected, parse
 from hub.decide.eligibility import NOT_READY, Eligible, Excluded, eligibility
 from hub.decide.endpoints import EndpointSet
 from hub.model import (
@@ -50,8 +50,16 @@ KEPT_IN_GRACE: Final = (
 )
 KEPT_DISRUPTED: Final = "not Ready, like too many nodes: its published endpoints stay, new ones are not added"
 
+NONE_FITS: Final = "none of its addresses fits"
+
 _MISSING: Final = Unknown("not resolved yet")
 _NO_ADDRESS: Final = Unknown("found, but without an address")
+
+
+def none_fits(rejected: Sequence[tuple[str, str]]) -> str:
+    """Why a node or record has no address to publish, in words; names ``allowedCIDRs`` if they exclude an address."""
+    outside = next((address for address, reason in rejected if reason == OUTSIDE), None)
+    return NONE_FITS if outside is None else f"{NONE_FITS}: {outside[:64]} is {OUTSIDE}"
 
 
 class NodeReport(msgspec.Struct, frozen=True, gc=False):
@@ -294,7 +302,7 @@ class ViewBuilder:
                 place = zone or node.labels.get(LABEL_ZONE) or None
                 stands_for = ObjectReference(kind="Node", name=node.name)
                 made = [Endpoint((text,), conditions, target_ref=stands_for, zone=place) for text in accepted]
-                return (made, "", "", rejected) if made else ([], "address", "none of its addresses fits", rejected)
+                return (made, "", "", rejected) if made else ([], "address", none_fits(rejected), rejected)
             case Absent(why):
                 return [], "absent", f"the provider has no address: {why}", ()
             case Unknown(why):

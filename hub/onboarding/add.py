@@ -68,7 +68,7 @@ async def add(options: ClusterOptions, clock: Clock, steps: list[Step]) -> AddRe
         if options.apply or options.kubeconfig is None:
             secret_store = await stack.enter_async_context(open_cluster_secret(options, clock))
             found = await secret_store.find()
-            if options.apply and found is None:
+            if found is None and options.apply:
                 await secret_store.check_namespace()
         access = given or _own_access(secret_store, found)
         if secret_store is not None and access.server == secret_store.server:

@@ -45,8 +45,11 @@ class Registered:
         """Read a file. Blocking.
 
         Raises:
+            Refused: the file does not exist.
             RegistryError: the file cannot be used at all.
         """
+        if not os.path.lexists(path):
+            raise Refused(f"{path} does not exist; check the path, or create it with the line: version: 1")
         content = read(path)
         problems = isolated.loads(content, path).problems
         text = content.decode("utf-8-sig")

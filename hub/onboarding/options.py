@@ -118,18 +118,24 @@ class ClusterSecret:
         return found
 
     async def check_namespace(self) -> None:
-        """Check that the Secret's namespace exists, if this account may read namespaces.
+        """Check that the Secret's namespace exists; an account that may not read it learns that from :meth:`write`.
 
         Raises:
-            HubError: it does not exist.
+            Refused: the namespace does not exist.
+            HubError: it cannot be read.
         """
-        namespace = self._options.secrets_namespace
+        name = self._options.secrets_namespace
         try:
-            exists = await self._admin.find("Namespace", namespace) is not None
-        except HubError:
+            found = await self._admin.find("Namespace", name)
+        except Forbidden:
             return
-        if not exists:
-            raise self._explained(NotFound(404, "NotFound", f"there is no namespace {namespace}"))
+        except HubError as error:
+            raise self._explained(error) from error
+        if found is None:
+            raise Refused(
+                f"{self.where}: the hub cluster has no namespace {name}; create it: kubectl create namespace {name}, "
+                "or give the one where the hub reads Secrets: --secrets-namespace"
+            )
 
     async def write(self, content: str, found: Manifest | None) -> str:
         """Create the Secret, or replace the one that :meth:`find` returned; returns what was done.

@@ -6,6 +6,7 @@ The heartbeat of :mod:`hub.app.hub` calls :meth:`Journal.flush` once a second.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from hub.model import TargetKey, join_first
 
@@ -19,16 +20,24 @@ class Journal:
     """Counts writes until the next line."""
 
     def __init__(self) -> None:
-        self._writes: dict[TargetKey, int] = {}
+        self._targets: set[TargetKey] = set()
+        self._written = self._deleted = 0
 
-    def note(self, target: TargetKey, writes: int) -> None:
-        """Count the slices that a pass over ``target`` wrote."""
-        self._writes[target] = self._writes.get(target, 0) + writes
+    def note(self, target: TargetKey, operations: Iterable[str]) -> None:
+        """Count the operations (create, update, delete) on slices that a pass over ``target`` made."""
+        self._targets.add(target)
+        for operation in operations:
+            if operation == "delete":
+                self._deleted += 1
+            else:
+                self._written += 1
 
     def flush(self) -> None:
-        """Log one line if slices were written since the last call."""
-        if not self._writes:
+        """Log one line if slices were written or deleted since the last call."""
+        if not self._targets:
             return
-        written, self._writes = self._writes, {}
-        names = join_first(sorted(map(str, written)), NAMED)
-        log.info("published: %d slices written for %s", sum(written.values()), names)
+        numbers = ((self._written, "written"), (self._deleted, "deleted"))
+        done = ", ".join(f"{number} slice{'' if number == 1 else 's'} {verb}" for number, verb in numbers if number)
+        log.info("published: %s for %s", done, join_first(sorted(map(str, self._targets)), NAMED))
+        self._targets.clear()
+        self._written = self._deleted = 0

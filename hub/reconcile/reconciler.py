@@ -75,7 +75,7 @@ class Reconciler:
         historian: keeps the history of the decisions; None = there is no history.
 
     Attributes:
-        journal: logs the number of slices written.
+        journal: logs the numbers of slices written and deleted.
         latency: times from a change to its publication.
         suppressed: number of passes without a write since the start: ``unchanged`` = nothing differs; ``contended`` =
             the writes wait, since another client keeps changing the slices or the namespace is missing.
@@ -229,7 +229,7 @@ class Reconciler:
             log.warning("%s: %s", key, text)
         if outcome.done:
             target.written_at = self._clock.wall()
-            self.journal.note(key, len(outcome.done))
+            self.journal.note(key, [operation for operation, _ in outcome.done])
             self._adopted(target, key, outcome)
             for listener in self._listeners:
                 listener.published(decision, outcome.done)

@@ -502,7 +502,7 @@ def edit(path: Path, server: str) -> None:
 
 
 def test_a_namespace_for_secrets_that_is_missing_is_named(world: World, hub: Hub) -> None:
-    """If the namespace for Secrets is missing, the error names it and the flag for another; nothing is created."""
+    """If the namespace for Secrets is missing, the error names it, and nothing is created in the remote cluster."""
     said = hub(*APPLY[:-1], "nowhere")
     assert said.code == 3
     assert "create namespace nowhere, or give the one where the hub reads Secrets: --secrets-namespace" in said.err

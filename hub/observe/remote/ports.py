@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from hub.decide.ports import NOT_READ, PortReading
-from hub.errors import HubError
-from hub.model import Service, TargetKey
+from hub.errors import Forbidden, HubError
+from hub.model import LOCAL, Service, TargetKey
 from hub.observe.remote.reading import ClusterReader
 from hub.runtime.backoff import Backoff
 from hub.runtime.clock import Clock
@@ -37,6 +37,7 @@ class RemoteService:
     ) -> None:
         self.service: Service | None = None
         self.problem = NOT_READ.problem
+        self._cluster = cluster
         self._what = f"cluster {cluster}: Service {key}"
         self._key = key
         self._reader = reader
@@ -54,9 +55,12 @@ class RemoteService:
                 async with aclosing(self._reader.services(*self._key)) as states:
                     # The backoff is not reset here: the list may succeed while every watch fails.
                     async for service in states:
-                        self._set(service, "" if service is not None else "it does not exist")
+                        self._set(
+                            service, "" if service is not None else f"it does not exist in cluster {self._cluster}"
+                        )
             except HubError as error:
-                self._set(self.service, str(error))
+                hint = self._hint() if isinstance(error.__cause__, Forbidden) else ""
+                self._set(self.service, f"{error}{hint}")
             await self._clock.sleep(backoff.next(self._clock.now()))
 
     async def settled(self) -> None:
@@ -82,6 +86,12 @@ class RemoteService:
         if self.service.health_check_node_port:
             return PortReading(self.service.health_check_node_port)
         return PortReading(None, "it has no healthCheckNodePort (externalTrafficPolicy: Local gives it one)")
+
+    def _hint(self) -> str:
+        """How to let the hub read the Service; "" for the hub cluster, which the hub's own account reads."""
+        if self._cluster == LOCAL:
+            return ""
+        return f"; to allow it: hub cluster add {self._cluster} --allow-services {self._key.namespace}"
 
     def _set(self, service: Service | None, problem: str) -> None:
         self._answered.set()

@@ -69,12 +69,31 @@ def test_service_ports_must_be_allowed(number: int, expected: str) -> None:
     assert problem(of_service(ServicePort(443, "a", target_port=number))) == expected
 
 
+OUTSIDE = (
+    "is outside the cluster's allowedPorts; write the number on which the nodes listen, such as a NodePort, "
+    "in the registry entry's ports, or extend allowedPorts"
+)
+
+
+def test_a_port_of_a_name_is_not_allowed_in_words() -> None:
+    """The message says where the number comes from: the Service's port, or the source's port of that name."""
+    named = ServicePort(443, "a", target_port="https")
+    assert of_service(named) == PortProblem(
+        "PortNotAllowed", f"port 443, the Service's port, as its targetPort 'https' is a name, {OUTSIDE}"
+    )
+    assert ports(build.target(), build.service(ports=(named,)), RANGE, (Port("https", 8443),)) == PortProblem(
+        "PortNotAllowed", f"port 8443, which targetPort 'https' of the Service stands for, {OUTSIDE}"
+    )
+    assert of_service(ServicePort(443, "a")) == PortProblem(
+        "PortNotAllowed", f"port 443, the Service's port, {OUTSIDE}"
+    )
+
+
 def test_a_port_that_is_not_allowed_in_words() -> None:
     """The message names the port and two ways to allow it."""
     assert of_service(ServicePort(443, "a", target_port=443)) == PortProblem(
         "PortNotAllowed",
-        "port 443, taken from the Service, is outside the cluster's allowedPorts; "
-        "write it in the registry entry's ports, or extend allowedPorts",
+        f"port 443, the Service's targetPort, {OUTSIDE}",
     )
     assert of_entry(PortSpec(0, "https")) == PortProblem("PortNotAllowed", "port 0 is not a valid port")
 

@@ -366,6 +366,17 @@ def test_the_other_claimant_takes_over() -> None:
             Found(("10.0.0.66",)),
             report("n", "address", "none of its addresses fits", (), (("10.0.0.66", "named in nodes.exclude"),)),
         ),
+        (
+            {},
+            Found(("192.0.2.1",)),
+            report(
+                "n",
+                "address",
+                "none of its addresses fits: 192.0.2.1 is outside allowedCIDRs",
+                (),
+                (("192.0.2.1", "outside allowedCIDRs"),),
+            ),
+        ),
         ({}, Absent("no server"), report("n", "absent", "the provider has no address: no server")),
         ({}, Unknown("timeout"), report("n", "unknown", "address not known: timeout")),
         ({}, None, report("n", "unknown", "address not known: not resolved yet")),

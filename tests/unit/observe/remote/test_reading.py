@@ -144,7 +144,7 @@ async def test_a_service_that_is_gone_has_no_port(sim: SimulatedCluster, remote:
     sim.put(node_port(30500))
     await until(lambda: remote.node_port("https").number == 30500)
     sim.services.delete("web", namespace="edge")
-    await until(lambda: remote.node_port("https").problem == "it does not exist")
+    await until(lambda: remote.node_port("https").problem == "it does not exist in cluster eu")
 
 
 async def test_an_api_that_fails_keeps_the_port(sim: SimulatedCluster, remote: RemoteService) -> None:
@@ -155,6 +155,13 @@ async def test_an_api_that_fails_keeps_the_port(sim: SimulatedCluster, remote: R
     sim.cut_stream("services")
     await until(lambda: "503" in remote.problem)
     assert remote.node_port("https").number == 30500
+
+
+async def test_a_service_that_may_not_be_read_names_the_command(sim: SimulatedCluster, remote: RemoteService) -> None:
+    """If the account may not read the Service, the problem names the command that allows it."""
+    sim.forbid("list", "services")
+    await until(lambda: "403" in remote.problem)
+    assert remote.problem.endswith("; to allow it: hub cluster add eu --allow-services edge")
 
 
 async def test_lists_without_watches_are_read_ever_less_often(sim: SimulatedCluster, reader: ClusterReader) -> None:
@@ -188,4 +195,4 @@ async def test_a_health_check_node_port(sim: SimulatedCluster, remote: RemoteSer
     await until(lambda: remote.health_check_node_port().number == 31000)
     sim.services.delete("web", namespace="edge")
     await until(lambda: remote.service is None)
-    assert remote.health_check_node_port() == PortReading(31000, "it does not exist")
+    assert remote.health_check_node_port() == PortReading(31000, "it does not exist in cluster eu")
