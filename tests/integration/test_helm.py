@@ -921,6 +921,27 @@ def test_missing_secrets_are_in_the_notes(helm: Helm, world: World) -> None:
     assert "Secret eu" not in notes
 
 
+def test_missing_services_are_in_the_notes(helm: Helm, world: World) -> None:
+    """The notes name Services of the registry that do not exist, but not those that exist or that the release makes."""
+    given = values()
+    here = world.hub_cluster.api
+    there, made = (
+        {"metadata": {"name": name, "namespace": "default"}, "spec": {"ports": [{"port": 443}]}}
+        for name in ("there", "made")
+    )
+    here.post("/api/v1/namespaces/default/services", there)
+    names = ("there", "made", "missing")
+    sources = [{"cluster": "eu"}]
+    given["registry"]["data"]["services"] = [
+        {"name": name, "namespace": "default", "sources": sources} for name in names
+    ]
+    given["extraObjects"] = [{"apiVersion": "v1", "kind": "Service", **made}]
+    notes = helm.install(given)
+    assert "MISSING: the registry names Service default/missing, which does not exist" in notes
+    assert "Service default/there" not in notes
+    assert "Service default/made" not in notes
+
+
 def test_long_names_are_shortened_to_a_label(helm: Helm) -> None:
     """The owner of a release with long names is shortened to 63 characters, and differs between releases."""
     owners = set()
