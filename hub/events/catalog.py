@@ -222,8 +222,8 @@ _warning(
     "PortNotAllowed",
     "Publish",
     "Service",
-    "a port taken from the Service is not in the cluster's `allowedPorts`; the source's endpoints stay unchanged",
-    "extend `allowedPorts`, or write the port in the registry",
+    "a port taken from a Service is not in the cluster's `allowedPorts`; the source's endpoints stay unchanged",
+    "write the number on which the nodes listen, such as a NodePort, in `ports` of the registry, or extend `allowedPorts`",
 )
 _warning(
     "FamilyNotInService",

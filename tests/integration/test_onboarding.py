@@ -176,6 +176,7 @@ def test_without_apply_the_hub_cluster_is_not_contacted(world: World, hub: Hub) 
     said = hub(*ADD, "--allowed-cidr", "10.1.0.0/16", "--secrets-namespace", "hub-secrets")
 
     assert said.code == 0, said.err
+    assert "# (with Helm: under registry.data.clusters: in your values)" in said.out
     secret_text, _, entry_text = said.out.partition("\n# Put this")
     secret, entry = yaml.safe_load(secret_text), yaml.safe_load("#" + entry_text)
     assert entry == [

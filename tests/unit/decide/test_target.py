@@ -449,7 +449,7 @@ def test_a_source_without_ports_is_left_as_it_is() -> None:
     assert (names(now), it.reasons()) == ({"eu": "a", "us": "bd"}, ["PortNotAllowed"])
     assert it.desired is not None
     (finding,) = it.desired.findings
-    assert (finding.message[:33], finding.objects) == ("eu: port 30443, taken from the Se", ("eu",))
+    assert (finding.message[:33], finding.objects) == ("eu: port 30443, the Service's tar", ("eu",))
 
 
 def test_a_named_target_port_is_the_sources() -> None:
