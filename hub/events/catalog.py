@@ -223,7 +223,7 @@ _warning(
     "Publish",
     "Service",
     "a port taken from a Service is not in the cluster's `allowedPorts`; the source's endpoints stay unchanged",
-    "write the number on which the nodes listen, such as a NodePort, in `ports` of the registry, or extend `allowedPorts`",
+    "write the number on which the nodes listen, such as a NodePort, in the registry, or extend `allowedPorts`",
 )
 _warning(
     "FamilyNotInService",
