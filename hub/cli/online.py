@@ -164,10 +164,8 @@ def _service_problem(hub: Hub, key: TargetKey) -> str:
         return hub.registry.broken_targets[key]
     if not hub.local.synced:
         return "not known: the hub cluster does not answer"
-    if (refused := unfit(hub.local.services.get(key))) is not None:
-        return f"{refused.reason}: {refused.message}"
-    findings = hub.reconciler.decide(key).findings
-    return next((f"{found.reason}: {found.message}" for found in findings if found.reason in PORT_PROBLEMS), "")
+    problem = unfit(hub.local.services.get(key))
+    return f"{problem.reason}: {problem.message}" if problem is not None else ""
 
 
 def _ports_row(hub: Hub, key: TargetKey) -> Row:

@@ -6,16 +6,12 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hub_testkit import SimulatedCluster, make_node, make_service
 
 import hub.cli
-from hub.app.hub import Options
 from hub.cli import cli, limits
-from hub.cli.online import check_online
 
 ROOT = Path(hub.cli.__file__).parents[2]
 
@@ -315,34 +311,3 @@ def test_check_of_the_example_finds_nothing() -> None:
 
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1].endswith("clusters.example.yaml: ok; 4 clusters, 3 services")
-
-
-@pytest.mark.parametrize(
-    ("ports", "result"),
-    [
-        ([{"name": "https", "port": 443, "targetPort": 30443}], "ok"),
-        (
-            [{"name": "https", "port": 443, "targetPort": "https"}],
-            "PortNotAllowed: eu: port 443, taken from the Service",
-        ),
-    ],
-)
-async def test_check_online_fails_for_a_service_whose_ports_are_not_published(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], ports: list[dict[str, Any]], result: str
-) -> None:
-    """A Service of which nothing is published because of its ports has a problem, as in ``hub plan``."""
-    async with SimulatedCluster("hub") as here, SimulatedCluster("eu") as eu:
-        here.put(make_service("edge", "payments", ports=ports))
-        eu.nodes.add(make_node("n1", "10.0.0.1"))
-        eu.write_kubeconfig(tmp_path / "eu")
-        registry = tmp_path / "clusters.yaml"
-        registry.write_text(
-            "version: 1\n"
-            "clusters:\n"
-            "  - {name: eu, kubeconfig: {path: eu}, allowedCIDRs: [10.0.0.0/8], provider: {name: node-addresses}}\n"
-            "services: [{name: payments, namespace: edge, sources: [{cluster: eu}]}]\n"
-        )
-        well = await check_online(Options(str(registry), str(here.write_kubeconfig(tmp_path / "hub"))))
-    rows = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert result in rows["edge/payments"]
-    assert well is (result == "ok")
