@@ -79,8 +79,8 @@ def values(page: str, number: int = 0) -> Object:
 
 
 def registry(page: str) -> str:
-    """The registry that a page shows."""
-    [text] = [text for text in yaml_of(MOVING / f"{page}.md") if text.startswith("version:")]
+    """The first registry that a page shows."""
+    text, *_ = [text for text in yaml_of(MOVING / f"{page}.md") if text.startswith("version:")]
     return text
 
 
