@@ -89,14 +89,14 @@ async def test_health_check_port_outlasts_its_service() -> None:
     service = build.service(ports=PORTS, health_check_node_port=32000)
     for states, reading in (
         ((service,), PortReading(32000)),
-        ((service, None), PortReading(32000, "it does not exist")),
+        ((service, None), PortReading(32000, "it does not exist in cluster eu")),
         ((service, ClusterUnreachable("gone")), PortReading(32000)),
         ((None, ClusterUnreachable("gone")), PortReading(None, "gone")),
         (
             (service, build.service(ports=PORTS)),
             PortReading(None, "it has no healthCheckNodePort (externalTrafficPolicy: Local gives it one)"),
         ),
-        ((service, build.service(ports=PORTS), None), PortReading(None, "it does not exist")),
+        ((service, build.service(ports=PORTS), None), PortReading(None, "it does not exist in cluster eu")),
     ):
         found, _ = await followed(*states)
         assert found.health_check_node_port() == reading
@@ -106,7 +106,7 @@ async def test_each_change_is_reported_and_each_problem_logged_once(caplog: pyte
     """Equal states change nothing; a Service that cannot be read stays known, with the problem."""
     service, gone = build.service(ports=PORTS), ClusterUnreachable("gone")
     found, problems = await followed(service, service, gone, gone, service, None, None, gone)
-    assert problems == ["", "gone", "", "it does not exist", "gone"]
+    assert problems == ["", "gone", "", "it does not exist in cluster eu", "gone"]
     assert (found.service, found.problem) == (None, "gone")
     text = "cluster eu: Service edge/payments: {}; ports read from it are kept"
-    assert caplog.messages == [text.format(problem) for problem in ("gone", "it does not exist", "gone")]
+    assert caplog.messages == [text.format(problem) for problem in ("gone", "it does not exist in cluster eu", "gone")]
