@@ -270,7 +270,10 @@ def test_a_node_port_is_the_port() -> None:
 
 def test_a_node_port_must_be_allowed() -> None:
     """A nodePort must be in allowedPorts, because it comes from a Service and not from the registry."""
-    assert problem(read(22)) == "PortNotAllowed"
+    assert read(22) == PortProblem(
+        "PortNotAllowed",
+        "port 22, the nodePort that was read, is outside the cluster's allowedPorts; extend allowedPorts",
+    )
 
 
 def test_a_node_port_that_cannot_be_read_stays() -> None:

@@ -129,6 +129,12 @@ def test_reports() -> None:
     }
 
 
+def test_report_names_allowed_cidrs() -> None:
+    """The report of a record whose address is in no network of allowedCIDRs says so."""
+    made = view_of(SnapshotEndpoint("a", ("192.0.2.1",)))
+    assert made.reports["a"].message == "none of its addresses fits: 192.0.2.1 is outside allowedCIDRs"
+
+
 def test_findings_in_words() -> None:
     """A finding names the source and one example; quoted text of a source is cut to 64 characters."""
     made = view_of(
