@@ -47,7 +47,8 @@ servers: .venv/.stamp
 	@$(BIN)/python tests/support/apiserver/binaries.py || test -z "$$CI"
 
 # Test processes take whole files, in collection order: slow tests on API servers first. Each process has its own servers.
-TESTERS ?= 2
+# Tests on API servers wait most of the time, so three processes suit two cores.
+TESTERS ?= 3
 PARALLEL = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 # tests/integration/test_image.py tests the image; without an image it is skipped, in CI it fails.
