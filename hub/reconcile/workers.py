@@ -77,6 +77,7 @@ class Passes:
 
     async def _pass(self, key: TargetKey) -> str:
         """Reconcile a target and schedule its next pass, also after a failure; return the outcome."""
+        started = self._clock.now()
         try:
             again = await self._reconcile(key)
         except NotLeader as error:
@@ -85,7 +86,8 @@ class Passes:
                 self._queue.add_after(key, NOT_LEADER_DELAY)
             return "not-leader"
         except HubError as error:
-            delay = self._queue.retry(key, _retry_delay(error))
+            elapsed = self._clock.now() - started
+            delay = self._queue.retry(key, _retry_delay(error, elapsed), elapsed)
             level = logging.WARNING if self._problems.get(key) != str(error) else logging.DEBUG
             self._problems[key] = str(error)
             log.log(level, "%s: %s; again in %.0f s", key, error, delay)
@@ -115,12 +117,17 @@ class Passes:
         return result.again_after
 
 
-def _retry_delay(error: HubError) -> float:
+def _retry_delay(error: HubError, elapsed: float) -> float:
     """Seconds after a failed pass in which the target is not tried again, even if it changes.
 
     So an API server that is overloaded (429, 5xx, no answer) gets at most one attempt a second for each target, however
     often the target changes. 0.0 for other errors; a Retry-After of the server is respected up to a maximum.
+
+    Args:
+        error: the failure.
+        elapsed: seconds that the failed pass took; a request without an answer takes ten.
     """
     if isinstance(error, ApiError) and error.retry_after:
         return min(error.retry_after, LONGEST_RETRY_AFTER)
-    return RETRY_BASE if isinstance(error, TooManyRequests | ServerFault | ClusterUnreachable) else 0.0
+    overloaded = isinstance(error, TooManyRequests | ServerFault | ClusterUnreachable)
+    return max(RETRY_BASE - elapsed, 0.0) if overloaded else 0.0

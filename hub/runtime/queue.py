@@ -156,7 +156,7 @@ class KeyedQueue(Generic[K]):
             heapq.heapify(self._heap)
         self._arm()
 
-    def retry(self, key: K, at_least: float = 0.0) -> float:
+    def retry(self, key: K, at_least: float = 0.0, elapsed: float = 0.0) -> float:
         """Request another pass after a failure. Returns the delay in seconds: doubling, capped and jittered.
 
         Args:
@@ -164,11 +164,12 @@ class KeyedQueue(Generic[K]):
             at_least: seconds that a server asked the hub to wait. No pass over the key starts before they are over,
                 not even one that was requested during the failed pass. A later request can shorten the delay to
                 ``at_least``, but no further.
+            elapsed: seconds that the failed pass took: the doubling delay counts from its start.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay = min(RETRY_CAP, RETRY_BASE * 2.0 ** min(failures, 10)) * (1.0 + 0.2 * self._rng.random())
-        delay = max(delay, at_least)
+        delay = max(delay - elapsed, at_least, 0.0)
         if at_least > 0:
             self._withdraw(key)
             self._not_before[key] = self._clock.now() + at_least

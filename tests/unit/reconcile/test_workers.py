@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Sequence
 from typing import Any, Final, cast
@@ -88,17 +89,47 @@ async def test_foreign_cancellation_restarts_the_worker(
 
 
 class Failing:
-    """A reconciler whose first pass fails."""
+    """A reconciler whose first passes fail, each after so many seconds."""
 
-    def __init__(self, error: HubError) -> None:
-        self.error = error
+    def __init__(self, error: HubError, failures: int = 1, takes: float = 0.0) -> None:
+        self.error, self.failures, self.takes = error, failures, takes
         self.at: list[float] = []
 
     async def reconcile(self, key: TargetKey) -> float | None:
         self.at.append(asyncio.get_running_loop().time())
-        if len(self.at) == 1:
+        if len(self.at) <= self.failures:
+            await asyncio.sleep(self.takes)
             raise self.error
         return None
+
+
+@pytest.mark.parametrize(
+    ("error", "takes", "gaps"),
+    [
+        (ClusterUnreachable("no answer in time"), 0.1, [1.0, 2.0, 4.0]),
+        (ClusterUnreachable("no answer in time"), 1.5, [1.5, 2.0, 4.0]),
+        (ClusterUnreachable("no answer in time"), 10.0, [10.0, 10.0, 10.0]),
+        (TooManyRequests(429, retry_after=7.0), 10.0, [17.0, 17.0, 17.0]),
+    ],
+)
+def test_delays_count_from_the_start_of_a_failed_pass(error: HubError, takes: float, gaps: list[float]) -> None:
+    """A pass that waited for an answer for longer than its delay is repeated at once, but not before a Retry-After."""
+
+    async def main() -> list[float]:
+        queue: KeyedQueue[TargetKey] = KeyedQueue(LoopClock(), random.Random(0))
+        reconciler: Any = Failing(error, 3, takes)
+        passes = Passes(reconciler, queue, LoopClock(), lambda _: True, dry_run=False)
+        worker = asyncio.create_task(passes.work())
+        queue.add(TargetKey("edge", "svc"))
+        while len(reconciler.at) < 4:  # noqa: ASYNC110 - a state, not an event
+            await asyncio.sleep(0.1)
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+        return [after - before for before, after in itertools.pairwise(reconciler.at)]
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        found = runner.run(main())
+    assert all(gap - 0.01 <= one <= 1.2 * gap + 0.01 for gap, one in zip(gaps, found, strict=True)), found
 
 
 def seconds_until_tried_again(error: HubError, every: float) -> float:
