@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
     from pydantic import BaseModel
 
+    from hub.plugin.addresses import AddressType
+
 API_VERSION = 1
 """Increased by a change that could break a provider; docs/plugins has the deprecation policy."""
 
@@ -300,15 +302,16 @@ class NoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ProviderType:
-    """A provider type: a :class:`NodeProviderType` or an :class:`EndpointProviderType`.
+    """A provider type: a :class:`NodeProviderType`, an :class:`EndpointProviderType`, or one with ``addresses`` only.
 
-    Plugins construct one of these two. Their constructors relate the types of ``open``, ``config`` and ``shared``, so
-    that a type checker refuses an ``open`` that does not fit.
+    Plugins construct one of the first two, whose constructors relate the types of ``open``, ``config`` and ``shared``,
+    so that a type checker refuses an ``open`` that does not fit; or ``ProviderType(name, addresses=AddressType(...))``.
 
     Attributes:
         name: the same as the entry point's name.
         open: called once for each (cluster, configuration) with the context, the validated configuration and the value
-            that ``shared`` yielded (None without it); returns an async context manager that yields the provider.
+            that ``shared`` yielded (None without it); returns an async context manager that yields the provider. None: the
+            type has ``addresses`` only.
         config: the model of ``provider.config``: a pydantic model, or a msgspec struct, which imports 0.15 s faster and
             takes 15 MB less memory; :class:`NoConfig` if there is nothing to configure.
         shared: opened once before the first ``open``, and again after the type's event loop was replaced; None = the
@@ -320,17 +323,20 @@ class ProviderType:
         scope: returns the external system that a configuration depends on, such as a data center: alerts come once for
             each (provider, scope) instead of once for each cluster; None = one scope for the whole provider.
         api_version: the version of the plugin API that the type was written for.
+        addresses: the capability to attach reserved addresses to nodes, see :mod:`hub.plugin.addresses`; None = the
+            type does not have it.
     """
 
     name: str
-    open: Callable[[ClusterContext, Any, Any], AbstractAsyncContextManager[Any]]
-    config: type[BaseModel | msgspec.Struct]
+    open: Callable[[ClusterContext, Any, Any], AbstractAsyncContextManager[Any]] | None = None
+    config: type[BaseModel | msgspec.Struct] = NoConfig
     shared: Callable[[HubContext], AbstractAsyncContextManager[Any]] | None = None
     poll_interval: float | Callable[[Any], float] | None = None
     reads: frozenset[NodeField] = ALL_FIELDS
     guard: GuardDefaults = field(default_factory=GuardDefaults)
     scope: Callable[[Any], str] | None = None
     api_version: int = API_VERSION
+    addresses: AddressType | None = None
 
 
 class _Typed(ProviderType, Generic[C, P]):
@@ -350,6 +356,7 @@ class _Typed(ProviderType, Generic[C, P]):
         guard: GuardDefaults = ...,
         scope: Callable[[C], str] | None = None,
         api_version: int = API_VERSION,
+        addresses: AddressType | None = None,
     ) -> None: ...
 
     @overload
@@ -365,6 +372,7 @@ class _Typed(ProviderType, Generic[C, P]):
         guard: GuardDefaults = ...,
         scope: Callable[[C], str] | None = None,
         api_version: int = API_VERSION,
+        addresses: AddressType | None = None,
     ) -> None: ...
 
     def __init__(self, name: str, open: Any, config: Any, **more: Any) -> None:  # noqa: A002 - the field's name

@@ -294,11 +294,12 @@ def _import(point: importlib.metadata.EntryPoint) -> ProviderType:
 
 def _choose(point: importlib.metadata.EntryPoint, types: list[Any]) -> ProviderType:
     for type_ in types:
-        if not isinstance(type_, NodeProviderType | EndpointProviderType):
+        if not isinstance(type_, NodeProviderType | EndpointProviderType) and not _addresses_only(type_):
             kind = type(type_).__name__
             raise _Refused(
                 "wrong-type",
-                f"hub_register_providers returned {kind}, neither NodeProviderType nor EndpointProviderType",
+                f"hub_register_providers returned {kind}, neither NodeProviderType nor EndpointProviderType"
+                " nor a ProviderType with addresses only",
             )
     mine: list[ProviderType] = [type_ for type_ in types if type_.name == point.name]
     if len(mine) != 1:
@@ -308,6 +309,10 @@ def _choose(point: importlib.metadata.EntryPoint, types: list[Any]) -> ProviderT
         )
     check_type(mine[0])
     return mine[0]
+
+
+def _addresses_only(type_: Any) -> bool:
+    return isinstance(type_, ProviderType) and type_.open is None and type_.addresses is not None
 
 
 def check_type(type_: ProviderType) -> None:
@@ -320,13 +325,15 @@ def check_type(type_: ProviderType) -> None:
         raise _Refused(
             "unsupported-api", f"written for plugin API {type_.api_version}, this hub supports {API_VERSION}"
         )
-    if not callable(type_.open):
+    if not callable(type_.open) and not _addresses_only(type_):
         raise _Refused("wrong-type", "ProviderType.open is not callable")
     if type_.shared is not None and not callable(type_.shared):
         raise _Refused("wrong-type", "ProviderType.shared is not callable")
     config: Any = type_.config
     if not is_model(config):
         raise _Refused("wrong-type", "ProviderType.config is neither a pydantic model nor a msgspec struct")
+    if type_.addresses is not None:
+        _check_addresses(type_.addresses)
     if not isinstance(type_.guard, GuardDefaults):
         raise _Refused("wrong-type", "ProviderType.guard is not GuardDefaults")
     if unknown := set(type_.reads) - ALL_FIELDS:
@@ -336,6 +343,17 @@ def check_type(type_: ProviderType) -> None:
         raise _Refused(
             "wrong-type", "ProviderType.poll_interval is neither positive seconds nor a function of the configuration"
         )
+
+
+def _check_addresses(type_: Any) -> None:
+    """As :func:`check_type`, for ``ProviderType.addresses``; reads attributes only, to import nothing for a hub without
+    allocations."""
+    if not callable(getattr(type_, "open", None)) or not is_model(getattr(type_, "config", None)):
+        raise _Refused("wrong-type", "ProviderType.addresses is not an AddressType")
+    if unknown := set(type_.cuts) - {"source", "target"}:
+        raise _Refused("wrong-type", f"AddressType.cuts has unknown names: {', '.join(sorted(map(str, unknown)))}")
+    if not (isinstance(type_.poll_floor, int | float) and type_.poll_floor > 0):
+        raise _Refused("wrong-type", "AddressType.poll_floor is not positive seconds")
 
 
 def _package(module: str) -> str:

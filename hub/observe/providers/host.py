@@ -158,6 +158,10 @@ class ProviderHost:
             TerminalProviderError: the configuration is wrong.
         """
         type_ = await self.catalog.load_async(ref.name)
+        if type_.open is None:
+            raise TerminalProviderError(
+                f"provider {ref.name!r} resolves no nodes: it attaches addresses; name it in allocations.clouds"
+            )
         loop = self.loops.of(ref.name)
         context = ProviderCluster(
             loop.context,
@@ -198,7 +202,9 @@ class ProviderHost:
             HubError: the error of ``shared``.
         """
         shared = await self._open_shared(prepared.type, prepared.loop)
-        return lambda: prepared.type.open(prepared.cluster, prepared.config, shared)
+        enter = prepared.type.open
+        assert enter is not None  # noqa: S101 - prepare() refuses such a type
+        return lambda: enter(prepared.cluster, prepared.config, shared)
 
     async def close(self) -> None:
         """Close all ``shared`` and end the loops; resolvers and watches must have ended.

@@ -79,6 +79,8 @@ async def open_provider(
     type_: ProviderType, local: LocalHub, config: Mapping[str, Any], name: str, api: ReadOnlyCluster | None
 ) -> tuple[Opened, Callable[[], Awaitable[None]]]:
     """Opens a provider for the cluster ``name``; returns it and the function that closes it."""
+    if type_.open is None:
+        raise AssertionError(f"type {type_.name!r} has no open: it resolves no nodes")
     stack = AsyncExitStack()
     try:
         hub: HubContext = await stack.enter_async_context(local)

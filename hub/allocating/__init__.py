@@ -1,0 +1,1 @@
+"""Carries out the decisions of :mod:`hub.allocations`: observes, asks clouds, writes records, acts."""

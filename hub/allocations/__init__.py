@@ -1,0 +1,1 @@
+"""All decisions about reserved addresses, as pure functions of values."""

@@ -1,0 +1,1 @@
+"""Reserved addresses of azure on nodes."""
