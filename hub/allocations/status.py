@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from hub.allocations.scene import Situation
 from hub.allocations.spec import Allocation, Bad, Condition, Entry, Status, stamp
+from hub.allocations.view import Memory
 
 Truth = Literal["True", "False", "Unknown"]
 ATTACHED: Final = ("Attached", "Leaving")
@@ -68,6 +69,18 @@ def status(
         ),
         addresses=tuple(entries),
     )
+
+
+def stalled_status(allocation: Allocation, reason: str, message: str, identity: str, now: float) -> Status:
+    """The status of an allocation for which nothing can be done: what is known of its addresses stays."""
+    situations = [
+        Situation(allocation, address, allocation.entries.get(address, Entry(address)), Memory())
+        for address in allocation.addresses
+    ]
+    for situation in situations:
+        situation.move = situation.stored.move
+        situation.set("Unknown", reason, message)
+    return status(allocation, situations, "", (reason, message), identity, now)
 
 
 def _ready(
