@@ -285,7 +285,7 @@ def test_account_has_exactly_the_rights_of_allocations(account: Api, hub_cluster
 
 
 def test_invalid_and_double_addresses_only_warn(account: Api, hub_cluster: ApiServer) -> None:
-    """An entry that is no IPv4 address and one that is there twice are warnings of their own; the object is stored."""
+    """An entry that is no IPv4 address and one that is there twice are warnings of their own, not errors."""
     api = hub_cluster.api
     assert account.warnings == []
     eventually(lambda: served(api), 30)
@@ -297,7 +297,7 @@ def test_invalid_and_double_addresses_only_warn(account: Api, hub_cluster: ApiSe
     eventually(lambda: warned("x"), 20)
     for entry in ("34.1.2", " 34.1.2.3 ", "010.0.0.1", "::ffff:1.2.3.4", "2001:db8::1", "web.example.com", ""):
         [warning] = warned("34.1.2.3", entry)
-        assert f"an entry that is not an IPv4 address: {entry.rstrip()}" in warning
+        assert f"an entry that is not an IPv4 address: {entry}".rstrip() in warning
     [warning] = warned("34.1.2.3", "34.1.2.4", "34.1.2.3")
     assert "an address twice: 34.1.2.3" in warning
     assert len(warned("x", "x")) == 2
