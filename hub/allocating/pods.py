@@ -50,7 +50,7 @@ class _PodMeta(msgspec.Struct, rename="camel"):
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
-class _PodStatus(msgspec.Struct):
+class _PodStatus(msgspec.Struct, frozen=True):
     phase: str = ""
 
 
