@@ -102,6 +102,15 @@ class Arm:
         what = f"{self.account}: {method} {host_of(self._endpoint)}{target.partition('?')[0]}"
         if (left := self._quiet_until - self._hub.clock.now()) > 0:
             raise QuotaExceeded(f"{what}: not sent, Azure asked for a pause of {left:.0f} s more", retry_after=left)
+        try:
+            return await self._exchange(method, target, what, document, etag)
+        except QuotaExceeded as error:
+            self._quiet_until = self._hub.clock.now() + (error.retry_after or 0.0)
+            raise
+
+    async def _exchange(
+        self, method: str, target: str, what: str, document: Mapping[str, Any] | None, etag: str
+    ) -> Reply:
         token = await self._login.token()
         answer = await self._send(method, target, what, token, document, etag)
         if answer.status == 401:
@@ -112,8 +121,6 @@ class Arm:
         found = decoded(answer.body)
         wait = retry_after(answer.headers, self._hub.clock.wall())
         if answer.status >= 300:
-            if answer.status == 429 and wait:
-                self._quiet_until = self._hub.clock.now() + wait
 
             def redact(text: str) -> str:
                 return self._hub.redact(text.replace(token, "***"))

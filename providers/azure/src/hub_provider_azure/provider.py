@@ -104,7 +104,7 @@ class AzureAddresses:
         address = await self._ordered(order)
         interface, reply = await self._target(order)
         if address.holder == interface.configuration:
-            return _settled(interface)
+            return _settled(interface, order.before)
         if address.holder:
             raise self._conflict(order, f"{title(address.holder)} has it")
         if not isinstance(order.expected, Free):
@@ -200,6 +200,6 @@ class AzureAddresses:
         return AddressConflict(f"{self._about(order)}: {why}; nothing was changed")
 
 
-def _settled(interface: Interface) -> Step:
+def _settled(interface: Interface, before: str = "") -> Step:
     """Returns Done, or Pending while Azure changes the interface."""
-    return Pending(interface.id) if interface.properties.busy else Done()
+    return Pending(interface.id) if interface.properties.busy else Done(before)
