@@ -33,6 +33,10 @@ class NotFound(ProviderError):
         self.code = code
 
 
+class Invalid(TerminalProviderError):
+    """400 to a read: Azure does not accept the request as it is."""
+
+
 class Problem(NamedTuple):
     """The error in an answer: Azure's code and message, both "" if the answer has none."""
 
@@ -93,7 +97,9 @@ def error_for(
         return TerminalProviderError(f"{what}; redirects are not followed, correct endpoint")
     if write and ("Zone" in code or "Sku" in code):
         return UnsupportedInstance(said)
-    return ProviderError(said) if write else TerminalProviderError(said)
+    if write:
+        return ProviderError(said)
+    return Invalid(said) if status == 400 else TerminalProviderError(said)
 
 
 def _permission(message: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final, NamedTuple
 
 import aiohttp
@@ -39,6 +39,9 @@ async def fetch(
     Raises:
         TransientProviderError: there is no complete answer.
     """
+    if isinstance(data, bytes):
+        headers = {**headers, "Content-Length": str(len(data))}
+        data = _once(data)
     timeout = aiohttp.ClientTimeout(total=TOTAL, sock_connect=CONNECT)
     try:
         async with session.request(
@@ -54,6 +57,11 @@ async def fetch(
         raise TransientProviderError(f"{what}: no answer within {TOTAL:.0f} s") from None
     except (aiohttp.ClientError, OSError) as error:
         raise TransientProviderError(f"{what}: {_reason(error)}") from None
+
+
+async def _once(body: bytes) -> AsyncGenerator[bytes, None]:
+    """Yields a body that cannot be sent twice: aiohttp repeats a PUT whose connection breaks, if it has the body."""
+    yield body
 
 
 def _reason(error: Exception) -> str:

@@ -25,7 +25,7 @@ from hub.plugin.addresses import (
 )
 from hub_provider_azure.arm import NETWORK, Arm, Reply
 from hub_provider_azure.config import AUTHORITY, ENDPOINT, AzureConfig, host_of
-from hub_provider_azure.failures import NotFound
+from hub_provider_azure.failures import Invalid, NotFound
 from hub_provider_azure.ids import (
     ADDRESS,
     INTERFACE,
@@ -139,7 +139,7 @@ class AzureAddresses:
             return Done()
         try:
             return self._progress(found, await self._arm.get(found, NETWORK))
-        except NotFound:
+        except (NotFound, Invalid):  # it ended long ago, or the signature that its URL had is needed
             return Done()
 
     def _progress(self, operation: str, reply: Reply) -> Step:

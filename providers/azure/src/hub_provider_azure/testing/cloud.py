@@ -90,7 +90,7 @@ class Cloud:
 
     def reserve(self, *, group: str = "", method: str = "Static", zones: tuple[str, ...] = ()) -> str:
         """Creates a public IP address and returns it."""
-        number = next(self._numbers)
+        number = len(self.addresses) + 1
         value = f"20.50.{number // 250}.{number % 250 + 1}"
         name = f"ip-{number}"
         document: Document = {

@@ -48,6 +48,7 @@ class FakeAzure(Cloud):
         foreign_next: whether the next page is on another host.
         retry_after: Retry-After of a 429; "" = none.
         polling: Retry-After of operations; "" = none.
+        named: whether the answer to a PUT names its operation.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class FakeAzure(Cloud):
         self.foreign_next = False
         self.retry_after = "1"
         self.polling = ""
+        self.named = True
         self.cannot: dict[Any, str] = {}
         self._printer = printer
         self._faults: list[_Broken] = []
@@ -245,7 +247,11 @@ class FakeAzure(Cloud):
     def _put(self, key: str, sent: Document, etag: str | None) -> web.Response:
         id_, document = self.put(key, sent, etag)
         path = f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Network/locations/{self.region}/operations/{id_}"
-        headers = {"Azure-AsyncOperation": f"https://elsewhere.invalid{path}?api-version=2024-05-01&t=1&c=MII&s=x"}
+        headers = (
+            {}
+            if not self.named
+            else {"Azure-AsyncOperation": f"https://elsewhere.invalid{path}?api-version=2024-05-01&t=1&c=MII&s=x"}
+        )
         return _json(document, 200, headers | ({"Retry-After": self.polling} if self.polling else {}))
 
     def _operation(self, id_: str) -> web.Response:
