@@ -18,7 +18,7 @@ from hub_provider_azure import AzureConfig, open_account
 from hub_provider_azure.failures import Problem, error_for
 from hub_provider_azure.testing import FakeAzure, Request
 from hub_provider_azure.testing.__main__ import serve
-from hub_testkit.contexts import LocalCluster, LocalHub
+from hub_testkit.contexts import LocalAccount, LocalHub
 
 from hub.plugin import CredentialError, Node, ProviderError, TerminalProviderError, TransientProviderError
 from hub.plugin.addresses import (
@@ -59,7 +59,7 @@ class Scene:
     async def open(self, **changes: Any) -> AddressProvider:
         """Opens a provider, with other values in the account's configuration."""
         config = AzureConfig.model_validate(self.azure.config | changes)
-        self.provider = await self._stack.enter_async_context(open_account(LocalCluster(self.hub, name="prod"), config))
+        self.provider = await self._stack.enter_async_context(open_account(LocalAccount(self.hub, name="prod"), config))
         return self.provider
 
     def id(self, node: Node) -> str:
@@ -119,8 +119,9 @@ async def test_describe_is_one_request_when_idle(scene: Scene) -> None:
     start = len(scene.azure.requests)
     assert await scene.provider.describe([held, free]) == first
     assert scene.made(start) == ["GET microsoft.network/publicipaddresses"]
-    assert isinstance(first[held], Held)
-    assert first[held].instance == scene.id(node)
+    state = first[held]
+    assert isinstance(state, Held)
+    assert state.instance == scene.id(node)
     assert first[free] == Free("westeurope")
 
 
@@ -350,21 +351,21 @@ def _forbid(action: str) -> Callable[[FakeAzure], object]:
     return lambda azure: azure.forbidden.add(action)
 
 
-@pytest.mark.parametrize(
-    ("set_up", "error", "text"),
-    [
-        (_forbid("Microsoft.Network/networkInterfaces/write"), TerminalProviderError, "networkInterfaces/write"),
-        (_forbid("Microsoft.Network/publicIPAddresses/join/action"), TerminalProviderError, "IPAddresses/join/action"),
-        (lambda azure: azure.remove_instance("n1"), AddressConflict, "n1 or its network interface does not exist"),
-        (lambda azure: azure.hold_elsewhere("20.50.0.2"), AddressConflict, "loadbalancers kubernetes has it"),
-        (lambda azure: azure.hold_elsewhere("20.50.0.2", "natGateways/out"), AddressConflict, "natgateways out has it"),
-        (lambda azure: azure.find("20.50.0.2").update(zones=["3"]), UnsupportedInstance, "ZoneConstraint"),
-        (lambda azure: azure.find("20.50.0.2").update(location="East US"), UnsupportedInstance, "eastus, not in west"),
-        (lambda azure: azure.fail("error", on="write"), TransientProviderError, "500"),
-        (lambda azure: azure.fail("throttled", on="write"), QuotaExceeded, "TooManyRequests"),
-        (lambda azure: azure.fail("no-key", on="write"), TransientProviderError, "has no state"),
-    ],
-)
+REFUSALS: list[tuple[Callable[[FakeAzure], object], type[ProviderError], str]] = [
+    (_forbid("Microsoft.Network/networkInterfaces/write"), TerminalProviderError, "networkInterfaces/write"),
+    (_forbid("Microsoft.Network/publicIPAddresses/join/action"), TerminalProviderError, "IPAddresses/join/action"),
+    (lambda azure: azure.remove_instance("n1"), AddressConflict, "n1 or its network interface does not exist"),
+    (lambda azure: azure.hold_elsewhere("20.50.0.2"), AddressConflict, "loadbalancers kubernetes has it"),
+    (lambda azure: azure.hold_elsewhere("20.50.0.2", "natGateways/out"), AddressConflict, "natgateways out has it"),
+    (lambda azure: azure.find("20.50.0.2").update(zones=["3"]), UnsupportedInstance, "ZoneConstraint"),
+    (lambda azure: azure.find("20.50.0.2").update(location="East US"), UnsupportedInstance, "eastus, not in west"),
+    (lambda azure: azure.fail("error", on="write"), TransientProviderError, "500"),
+    (lambda azure: azure.fail("throttled", on="write"), QuotaExceeded, "TooManyRequests"),
+    (lambda azure: azure.fail("no-key", on="write"), TransientProviderError, "has no state"),
+]
+
+
+@pytest.mark.parametrize(("set_up", "error", "text"), REFUSALS)
 async def test_attach_error_names_its_cause(
     scene: Scene, set_up: Callable[[FakeAzure], object], error: type[ProviderError], text: str
 ) -> None:
@@ -435,38 +436,43 @@ def test_status_without_a_known_code_is_an_error(status: int, write: bool, error
 # --- states ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("hold", "state"),
-    [
-        (lambda azure, a: azure.hold_elsewhere(a), Elsewhere("loadbalancers kubernetes")),
-        (lambda azure, a: azure.hold_elsewhere(a, "natGateways/out"), Elsewhere("natgateways out")),
-        (
-            lambda azure, a: azure.hold(a, "n1", configuration="internal"),
-            Elsewhere("networkinterfaces n1-nic, on another than the primary IP configuration of the machine"),
-        ),
-        (
-            lambda azure, a: azure.hold(a, "n1", interface="nic-2"),
-            Elsewhere("networkinterfaces n1-nic-2, on another than the primary IP configuration of the machine"),
-        ),
-        (
-            lambda azure, a: (azure.hold(a, "n1"), azure.remove_instance("n1", keep_interface=True)),
-            Elsewhere("networkinterfaces n1-nic, an interface without a virtual machine"),
-        ),
-        (lambda azure, a: azure.find(a)["properties"].update(provisioningState="Updating"), Changing()),
-        (
-            lambda azure, a: azure.find(a)["properties"].update(publicIPAllocationMethod="Dynamic"),
-            NotReserved("public IP address 20.50.0.2: its allocation is dynamic; make it static"),
-        ),
-        (
-            lambda azure, a: azure.find(a)["sku"].update(tier="Global"),
-            NotReserved("public IP address 20.50.0.2: its tier is Global, which is for load balancers only"),
-        ),
-        (
-            lambda azure, a: azure.addresses.clear(),
-            NotReserved("azure account prod has no public IP address 20.50.0.2"),
-        ),
-    ],
-)
+def _orphan(azure: FakeAzure, address: str) -> None:
+    azure.hold(address, "n1")
+    azure.remove_instance("n1", keep_interface=True)
+
+
+HELD: list[tuple[Callable[[FakeAzure, str], object], AddressState]] = [
+    (lambda azure, a: azure.hold_elsewhere(a), Elsewhere("loadbalancers kubernetes")),
+    (lambda azure, a: azure.hold_elsewhere(a, "natGateways/out"), Elsewhere("natgateways out")),
+    (
+        lambda azure, a: azure.hold(a, "n1", configuration="internal"),
+        Elsewhere("networkinterfaces n1-nic, on another than the primary IP configuration of the machine"),
+    ),
+    (
+        lambda azure, a: azure.hold(a, "n1", interface="nic-2"),
+        Elsewhere("networkinterfaces n1-nic-2, on another than the primary IP configuration of the machine"),
+    ),
+    (
+        _orphan,
+        Elsewhere("networkinterfaces n1-nic, an interface without a virtual machine"),
+    ),
+    (lambda azure, a: azure.find(a)["properties"].update(provisioningState="Updating"), Changing()),
+    (
+        lambda azure, a: azure.find(a)["properties"].update(publicIPAllocationMethod="Dynamic"),
+        NotReserved("public IP address 20.50.0.2: its allocation is dynamic; make it static"),
+    ),
+    (
+        lambda azure, a: azure.find(a)["sku"].update(tier="Global"),
+        NotReserved("public IP address 20.50.0.2: its tier is Global, which is for load balancers only"),
+    ),
+    (
+        lambda azure, a: azure.addresses.clear(),
+        NotReserved("azure account prod has no public IP address 20.50.0.2"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("hold", "state"), HELD)
 async def test_address_that_no_instance_can_lose_is_not_held(
     scene: Scene, hold: Callable[[FakeAzure, str], object], state: AddressState
 ) -> None:
@@ -552,10 +558,14 @@ async def test_incomplete_address_is_an_error(scene: Scene, missing: str) -> Non
         await scene.state(address)
 
 
+def _always(response: web.Response) -> Callable[[object, object], web.Response]:
+    return lambda _request, _body: response
+
+
 async def test_redirect_is_not_followed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A redirect is an error that says so, and the credential goes nowhere else."""
     target = web.Response(status=302, headers={"Location": f"http://{scene.azure.host}/other"})
-    monkeypatch.setattr(scene.azure, "_route", lambda *_: target)
+    monkeypatch.setattr(scene.azure, "_route", _always(target))
     with pytest.raises(TerminalProviderError, match="redirects are not followed"):
         await scene.state("20.50.0.1")
     assert len(scene.made()) == 1
@@ -563,7 +573,7 @@ async def test_redirect_is_not_followed(scene: Scene, monkeypatch: pytest.Monkey
 
 async def test_huge_answer_is_an_error(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer of more than 16 MiB is not read to its end."""
-    monkeypatch.setattr(scene.azure, "_route", lambda *_: web.Response(body=b" " * (17 << 20)))
+    monkeypatch.setattr(scene.azure, "_route", _always(web.Response(body=b" " * (17 << 20))))
     with pytest.raises(TransientProviderError, match="more than 16777216 bytes"):
         await scene.state("20.50.0.1")
 
