@@ -416,6 +416,7 @@ async def test_operation_that_ends_ill_is_an_error(scene: Scene, code: str, erro
     ("status", "write", "error"),
     [
         (302, False, TerminalProviderError),
+        (403, False, TerminalProviderError),
         (408, True, TransientProviderError),
         (409, True, TransientProviderError),
         (412, True, AddressConflict),
@@ -549,6 +550,14 @@ async def test_broken_list_is_an_error(scene: Scene, fault: Any) -> None:
     assert await scene.state(address) == Free("westeurope")
 
 
+async def test_slow_answer_is_an_error(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time for an answer includes its body."""
+    monkeypatch.setattr("hub_provider_azure.http.TOTAL", 0.2)
+    scene.azure.fail("slow")
+    with pytest.raises(TransientProviderError, match="no answer within"):
+        await scene.state(scene.azure.reserve())
+
+
 @pytest.mark.parametrize("missing", ["id", "location", "properties"])
 async def test_incomplete_address_is_an_error(scene: Scene, missing: str) -> None:
     """An address in a list without a needed part makes the whole list an error."""
@@ -618,7 +627,8 @@ async def test_refused_login_freezes_the_account(scene: Scene) -> None:
     with pytest.raises(TerminalProviderError) as caught:
         await scene.state("20.50.0.1")
     assert str(caught.value) == (
-        "azure account prod: login with the client secret from AZURE_CLIENT_SECRET is refused (AADSTS7000215); renew it"
+        "azure account prod: login with the client secret from AZURE_CLIENT_SECRET is refused (AADSTS7000215); "
+        "renew or assign it"
     )
     assert len(scene.azure.requests) == 2
 

@@ -109,7 +109,7 @@ class Login:
                 return cause
             cause = cause.__cause__
         code = re.search(r"AADSTS[0-9]{4,9}", str(error))
-        return Refused(f"{self._what} is refused{f' ({code[0]})' if code else ''}; renew it")
+        return Refused(f"{self._what} is refused{f' ({code[0]})' if code else ''}; renew or assign it")
 
 
 def _as_https(url: str) -> str:

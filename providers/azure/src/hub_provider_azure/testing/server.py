@@ -18,7 +18,17 @@ TENANT = "40000000-0000-4000-8000-000000000001"
 CLIENT = "50000000-0000-4000-8000-000000000001"
 
 Fault = Literal[
-    "error", "garbage", "no-key", "no-list", "lost-page", "cut", "lost-answer", "unauthorized", "throttled", "silent"
+    "error",
+    "garbage",
+    "no-key",
+    "no-list",
+    "lost-page",
+    "cut",
+    "slow",
+    "lost-answer",
+    "unauthorized",
+    "throttled",
+    "silent",
 ]
 
 
@@ -117,7 +127,10 @@ class FakeAzure(Cloud):
         self.length, self.ill = seconds, "InternalServerError" if ill else ""
 
     def fail(self, fault: Fault, *, times: int | None = 1, on: Literal["any", "read", "write"] = "any") -> None:
-        """Makes the next requests fail. no-list is a page ``[]``; cut breaks the connection inside a body."""
+        """Makes the next requests fail.
+
+        Besides the kit's faults: no-list answers ``[]``; cut and slow stop inside a body, and cut ends the connection.
+        """
         self._faults.append(_Broken(fault, times, on))
 
     def heal(self) -> None:
@@ -197,14 +210,16 @@ class FakeAzure(Cloud):
             return web.Response(text="<html>welcome</html>", content_type="text/html")
         if fault == "lost-answer" and request.transport is not None:
             request.transport.abort()
-        if fault == "cut":
-            return await self._cut(request)
+        if fault in ("cut", "slow"):
+            return await self._cut(request, slow=fault == "slow")
         return answer
 
-    async def _cut(self, request: web.Request) -> web.StreamResponse:
+    async def _cut(self, request: web.Request, *, slow: bool) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "1000", "Content-Type": "application/json"})
         await response.prepare(request)
         await response.write(b'{"value": [')
+        if slow:
+            await self._healed.wait()
         if request.transport is not None:
             request.transport.abort()
         return response
