@@ -35,6 +35,11 @@ STATUSES: Final = ("success", "error")
 """Values of ``status``."""
 OPERATIONS: Final = ("describe", "inspect", "detach", "attach", "restore", "follow")
 """Values of ``operation``: the methods of a provider."""
+ERROR_TYPES: Final = (
+    *("TransientProviderError", "QuotaExceeded", "TerminalProviderError", "AddressConflict", "UnsupportedInstance"),
+    "Timeout",  # the hub cancelled the call
+)
+"""Values of ``error_type``: the error that a provider raised. A defect of it counts as TransientProviderError."""
 IN_MOVE: Final = ("Detaching", "Attaching", "RollingBack")
 """States of an address that moves."""
 WAITING_REASONS: Final = (
