@@ -1,4 +1,4 @@
-"""HubContext and ClusterContext for tests of a provider. They apply the hub's rules without a hub.
+"""HubContext, ClusterContext and AccountContext for tests of a provider. They apply the hub's rules without a hub.
 
 Secrets come from a dict, allowed programs and API hosts from sets; everything else is real.
 """
@@ -147,26 +147,22 @@ class LocalHub:
         )
 
 
-class LocalCluster:
-    """A ClusterContext.
+class LocalAccount:
+    """An AccountContext.
 
     Args:
         hub: The hub's context.
-        name: The cluster's name.
+        name: The account's name.
         folder: The registry's folder, from which files are read.
-        api: The cluster's API; None = reading it raises TerminalProviderError.
 
     Attributes:
         changes: The number of calls of ``changed()``.
     """
 
-    def __init__(
-        self, hub: HubContext, *, name: str = "test", folder: str = "/", api: ReadOnlyCluster | None = None
-    ) -> None:
+    def __init__(self, hub: HubContext, *, name: str = "test", folder: str = "/") -> None:
         self._hub = hub
         self._name = name
         self._folder = folder
-        self._api = api or _NoApi()
         self.changes = 0
 
     @property
@@ -176,18 +172,13 @@ class LocalCluster:
 
     @property
     def name(self) -> str:
-        """The cluster's name."""
+        """The account's or cluster's name in the registry."""
         return self._name
 
     @property
     def folder(self) -> str:
         """The registry's folder."""
         return self._folder
-
-    @property
-    def api(self) -> ReadOnlyCluster:
-        """The given API, or one that raises TerminalProviderError."""
-        return self._api
 
     async def read_file(self, path: str, /, *, limit: int) -> bytes:
         """Reads a file in the folder.
@@ -201,6 +192,28 @@ class LocalCluster:
     def changed(self) -> None:
         """Counts the call in :attr:`changes`."""
         self.changes += 1
+
+
+class LocalCluster(LocalAccount):
+    """A ClusterContext: the context of an account, and the API of a cluster.
+
+    Args:
+        hub: The hub's context.
+        name: The cluster's name.
+        folder: The registry's folder, from which files are read.
+        api: The cluster's API; None = reading it raises TerminalProviderError.
+    """
+
+    def __init__(
+        self, hub: HubContext, *, name: str = "test", folder: str = "/", api: ReadOnlyCluster | None = None
+    ) -> None:
+        super().__init__(hub, name=name, folder=folder)
+        self._api = api or _NoApi()
+
+    @property
+    def api(self) -> ReadOnlyCluster:
+        """The given API, or one that raises TerminalProviderError."""
+        return self._api
 
 
 class ClusterObjects:

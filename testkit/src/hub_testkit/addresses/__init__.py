@@ -1,0 +1,1 @@
+"""Reserved addresses for tests: the conformance rules of an AddressProvider, and a simulated cloud with a provider."""

@@ -1,0 +1,267 @@
+"""The provider ``simulated-cloud``: reserved addresses of a :class:`SimulatedCloud` in the same process.
+
+It follows every rule of the conformance kit. It is the smallest complete example of the capability, and imports of the
+hub only what a provider may import.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from hub.plugin import Node, ProviderType, TerminalProviderError, TransientProviderError, Unknown, hookimpl
+from hub.plugin.addresses import (
+    AccountContext,
+    AddressConflict,
+    AddressState,
+    AddressType,
+    Changing,
+    Done,
+    Elsewhere,
+    Free,
+    Gone,
+    Held,
+    InstanceState,
+    NotReserved,
+    Order,
+    Pending,
+    Present,
+    QuotaExceeded,
+    Step,
+    UnsupportedInstance,
+)
+from hub.plugin.fields import SecretRef
+from hub_testkit.addresses.cloud import Action, Answer, SimulatedCloud
+
+__all__ = ["NAME", "SimulatedCloud", "SimulatedConfig", "SimulatedPlugin", "SimulatedProvider"]
+
+NAME: Final = "simulated-cloud"
+
+_ID: Final = re.compile(r"simulated://([a-z0-9-]{1,63})/([a-z0-9-]{1,63}/[a-z0-9.-]{1,253})")
+_BEFORE: Final = re.compile(r"[a-zA-Z0-9-]{1,63}/[A-Z]{1,20}")
+_OPERATION: Final = re.compile(r"operation-[0-9]{1,10}")
+
+
+class SimulatedConfig(BaseModel):
+    """``allocations.clouds[].config`` of the provider ``simulated-cloud``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cloud: str
+    credential: SecretRef
+
+
+class SimulatedProvider:
+    """The addresses of one account.
+
+    Args:
+        account: the hub's services.
+        config: the account's configuration.
+        cloud: the cloud that ``config.cloud`` names.
+    """
+
+    def __init__(self, account: AccountContext, config: SimulatedConfig, cloud: SimulatedCloud) -> None:
+        self._hub = account.hub
+        self._name = account.name
+        self._cloud = cloud
+        self._secret = account.hub.secret(config.credential.ref())
+        self._not_before = 0.0
+
+    def instance_of(self, node: Node, /) -> str | None:
+        """The id in ``simulated://ACCOUNT/ZONE/NAME``."""
+        found = _ID.fullmatch(node.provider_id)
+        return found[2] if found and found[1] == self._cloud.account and ".." not in found[2] else None
+
+    async def describe(self, addresses: Sequence[str], /) -> Mapping[str, AddressState]:
+        """Lists all addresses of the account."""
+        entries = await self._entries()
+        return {address: self._state(entries.get(address)) for address in addresses}
+
+    async def inspect(self, instances: Sequence[str], /) -> Mapping[str, InstanceState]:
+        """Gets each instance."""
+        return {instance: _present(await self._instance(instance)) for instance in instances}
+
+    async def attach(self, order: Order, /) -> Step:
+        """Attaches a free address to an instance of its region that has no other."""
+        state = self._state((await self._entries()).get(order.address))
+        if isinstance(state, Changing):
+            return Pending(state.operation or "")
+        if isinstance(state, Held) and state.instance == order.instance:
+            return Done(order.before)
+        if not isinstance(state, Free):
+            raise self._conflict(order, state)
+        found = await self._instance(order.instance)
+        if found is None or found["held"]:
+            raise AddressConflict(f"account {self._name}: instance {order.instance} is gone or has a static address")
+        if found["region"] != state.region:
+            raise UnsupportedInstance(f"account {self._name}: {order.address} is not of region {found['region']}")
+        return await self._write("attach", order, before=found["ephemeral"])
+
+    async def detach(self, order: Order, /) -> Step:
+        """Detaches an address from the instance that the order names."""
+        state = self._state((await self._entries()).get(order.address))
+        if isinstance(state, Changing):
+            return Pending(state.operation or "")
+        if isinstance(state, Free):
+            return Done()
+        if not isinstance(state, Held) or state != order.expected or state.instance != order.instance:
+            raise self._conflict(order, state)
+        return await self._write("detach", order)
+
+    async def restore(self, order: Order, /) -> Step:
+        """Gives an instance without any address its ephemeral address back."""
+        found = await self._instance(order.instance)
+        if not _BEFORE.fullmatch(order.before) or found is None or found["held"] or found["ephemeral"]:
+            return Done()
+        return await self._write("restore", order, value=order.before)
+
+    async def follow(self, operation: str, /) -> Step:
+        """Looks at an operation."""
+        answer = await self._call("operation", instance=operation) if _OPERATION.fullmatch(operation) else None
+        if answer is None or answer.status == 404:
+            return Done()
+        if _part(answer, "running", bool):
+            return Pending(operation)
+        if error := _part(answer, "error", str):
+            raise TransientProviderError(f"account {self._name}: {operation} failed: {self._hub.redact(error)}")
+        return Done()
+
+    # --- reading -------------------------------------------------------------------------------
+
+    async def _entries(self) -> dict[str, Any]:
+        """All addresses of the account, from a complete list."""
+        entries: dict[str, Any] = {}
+        page = 0
+        while True:
+            answer = await self._call("list", page=page)
+            entries |= {entry["address"]: entry for entry in _part(answer, "addresses", list)}
+            page = _part(answer, "next", int)
+            if not page:
+                return entries
+
+    def _state(self, entry: Mapping[str, Any] | None) -> AddressState:
+        if entry is None:
+            return NotReserved(f"account {self._name} has no such address")
+        if entry["operation"]:
+            return Changing(entry["operation"])
+        if entry["elsewhere"]:
+            return Elsewhere(entry["elsewhere"])
+        if entry["instance"]:
+            return Held(entry["instance"], entry["handle"], entry["region"])
+        return Free(entry["region"])
+
+    async def _instance(self, instance: str) -> dict[str, Any] | None:
+        """An instance as the cloud shows it; None if it does not exist."""
+        answer = await self._call("get", instance=instance)
+        return None if answer.status == 404 else _part(answer, "instance", dict)
+
+    def _conflict(self, order: Order, state: AddressState) -> AddressConflict:
+        return AddressConflict(f"account {self._name}: {order.address} is {state}, expected {order.expected}")
+
+    # --- calling the cloud ---------------------------------------------------------------------
+
+    async def _write(self, action: Action, order: Order, *, before: str = "", **more: Any) -> Step:
+        answer = await self._call(action, address=order.address, instance=order.instance, token=order.token, **more)
+        if answer.status == 404:
+            raise AddressConflict(f"account {self._name}: {order.address} or {order.instance} is gone")
+        operation = _part(answer, "operation", str)
+        return Pending(operation) if operation else Done(before)
+
+    async def _call(self, action: Action, **arguments: Any) -> Answer:
+        """Calls the cloud; answers have status 200 or 404.
+
+        Raises:
+            ProviderError: any other answer, or none.
+        """
+        wait = self._not_before - self._hub.clock.now()
+        if wait > 0:
+            raise QuotaExceeded(f"account {self._name}: the cloud asked to wait", wait)
+        answer = await self._send(action, arguments)
+        if answer.status == 401:
+            answer = await self._send(action, arguments, reload=True)
+        match answer.status:
+            case 200 | 404:
+                return answer
+            case 401:
+                raise TerminalProviderError(f"account {self._name}: the cloud refuses the credential; replace it")
+            case 409:
+                raise AddressConflict(f"account {self._name}: {action}: {self._quote(answer)}")
+            case 429:
+                self._not_before = self._hub.clock.now() + (answer.retry_after or 0)
+                raise QuotaExceeded(f"account {self._name}: {action}: too many requests", answer.retry_after)
+            case _:
+                raise TransientProviderError(f"account {self._name}: {action}: {answer.status} {self._quote(answer)}")
+
+    async def _send(self, action: Action, arguments: Mapping[str, Any], *, reload: bool = False) -> Answer:
+        credential = await self._secret.get(reload=reload)
+        try:
+            return await self._cloud.call(action, credential=credential, **arguments)
+        except ConnectionError as error:
+            raise TransientProviderError(f"account {self._name}: {action}: no answer: {error}") from error
+
+    def _quote(self, answer: Answer) -> str:
+        return self._hub.redact(_part(answer, "message", str))
+
+
+class SimulatedPlugin:
+    """A plugin with the provider ``simulated-cloud``, as an object with the hook.
+
+    Args:
+        clouds: the clouds that a configuration may name. The plugin reads it at each ``open``.
+        cuts: the declaration of :attr:`AddressType.cuts`.
+        provider: builds the provider; tests replace it with one that breaks a rule.
+    """
+
+    def __init__(
+        self,
+        clouds: Mapping[str, SimulatedCloud],
+        cuts: Iterable[Literal["source", "target"]] = (),
+        provider: Callable[[AccountContext, SimulatedConfig, SimulatedCloud], SimulatedProvider] = SimulatedProvider,
+    ) -> None:
+        self._clouds = clouds
+        self._cuts = frozenset(cuts)
+        self._provider = provider
+
+    @hookimpl
+    def hub_register_providers(self) -> Iterable[ProviderType]:
+        """Declares the provider type."""
+        addresses = AddressType(open=self._open, config=SimulatedConfig, cuts=self._cuts, poll_floor=1.0)
+        yield ProviderType(NAME, addresses=addresses)
+
+    @asynccontextmanager
+    async def _open(
+        self, account: AccountContext, config: SimulatedConfig, _shared: None, /
+    ) -> AsyncGenerator[SimulatedProvider, None]:
+        cloud = self._clouds.get(config.cloud)
+        if cloud is None:
+            raise TerminalProviderError(f"account {account.name}: there is no simulated cloud {config.cloud}")
+        yield self._provider(account, config, cloud)
+
+
+def _present(found: Mapping[str, Any] | None) -> InstanceState:
+    if found is None:
+        return Gone("the cloud has no such instance")
+    try:
+        held = ", ".join(found["held"])
+        return Present(
+            running=found["running"],
+            region=found["region"],
+            zone=found["zone"],
+            room=not held,
+            why=f"it has the address {held}" if held else "",
+            before=found["ephemeral"],
+        )
+    except (KeyError, TypeError):
+        return Unknown("the cloud's answer is not complete")
+
+
+def _part(answer: Answer, key: str, kind: type[Any]) -> Any:
+    """The value of a key that the answer must have."""
+    body: Any = answer.body
+    if not isinstance(body, dict) or not isinstance(body.get(key), kind):  # pyright: ignore[reportUnknownMemberType]
+        raise TransientProviderError(f"the cloud's answer has no valid {key!r}")
+    return body[key]  # pyright: ignore[reportUnknownVariableType]
