@@ -46,7 +46,7 @@ async def test_operation_that_is_overtaken_ends_ill() -> None:
     cloud.hold_elsewhere(address)
     clock.advance(10)
     answer = await call(cloud, "operation", instance="operation-1")
-    assert answer.body == {"running": False, "error": "held by load balancer lb-1"}
+    assert answer.body == {"running": False, "error": "the address or the instance is taken"}
     assert (cloud.holder_of(address), cloud.effects) == ("elsewhere", [])
 
 
