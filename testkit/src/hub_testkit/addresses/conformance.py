@@ -59,7 +59,7 @@ from hub.plugin.addresses import (
 )
 from hub.plugin.config import validate
 from hub.plugin.hooks import plugin_manager
-from hub.plugin.spec import ProviderType, TerminalProviderError
+from hub.plugin.spec import ProviderType, TerminalProviderError, TransientProviderError
 from hub_testkit.addresses.fake import Ability, AddressFake, Request, World
 from hub_testkit.behaviour import cancel, longest_block
 from hub_testkit.contexts import LocalAccount
@@ -432,14 +432,19 @@ class AddressProviderConformance:
         self._run(check, "operations")
 
     def test_12_an_operation_that_fails_raises(self) -> None:
-        """Following an operation that ended with an error raises a provider error."""
+        """Following an operation that ended with an error raises a provider error other than TransientProviderError.
+
+        After a TransientProviderError the hub looks at the operation again, up to ten minutes.
+        """
 
         async def check(scene: Scene) -> None:
             node, address = scene.add("n1"), scene.fake.reserve()
             order = await scene.order(address, node)
             scene.fake.operations(OPERATION, ill=True)
-            with pytest.raises(ProviderError):
+            with pytest.raises(ProviderError) as caught:
                 await scene.wait(scene.provider, await scene.once(scene.provider.attach, order))
+            again = isinstance(caught.value, TransientProviderError)
+            assert not again, f"the hub would look at the failed operation again after {caught.value!r}"
             assert not scene.fake.holder_of(address), "the fake's failed operation had an effect"
 
         self._run(check, "operations")

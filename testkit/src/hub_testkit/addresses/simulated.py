@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
-from hub.plugin import Node, ProviderType, TerminalProviderError, TransientProviderError, hookimpl
+from hub.plugin import Node, ProviderError, ProviderType, TerminalProviderError, TransientProviderError, hookimpl
 from hub.plugin.addresses import (
     AccountContext,
     AddressConflict,
@@ -176,7 +176,7 @@ class SimulatedProvider:
             return Pending(operation)
         if progress.error:
             text = self._hub.redact(progress.error)
-            raise TransientProviderError(f"account {self._name}: {operation} failed: {text}")
+            raise ProviderError(f"account {self._name}: {operation} failed: {text}")
         return Done()
 
     # --- reading -------------------------------------------------------------------------------
