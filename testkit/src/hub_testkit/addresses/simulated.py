@@ -278,13 +278,14 @@ class SimulatedPlugin:
     @hookimpl
     def hub_register_providers(self) -> Iterable[ProviderType]:
         """Declares the provider type."""
-        addresses = AddressType(open=self._open, config=SimulatedConfig, cuts=self._cuts, poll_floor=1.0)
+        addresses = AddressType(open=self.open, config=SimulatedConfig, cuts=self._cuts, poll_floor=1.0)
         yield ProviderType(NAME, addresses=addresses)
 
     @asynccontextmanager
-    async def _open(
+    async def open(
         self, account: AccountContext, config: SimulatedConfig, _shared: None, /
     ) -> AsyncGenerator[SimulatedProvider, None]:
+        """Opens the provider for one account."""
         cloud = self._clouds.get(config.cloud)
         if cloud is None:
             raise TerminalProviderError(f"account {account.name}: there is no simulated cloud {config.cloud}")
