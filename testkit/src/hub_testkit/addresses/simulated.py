@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
-from hub.plugin import Node, ProviderType, TerminalProviderError, TransientProviderError, hookimpl
+from hub.plugin import Node, ProviderError, ProviderType, TerminalProviderError, TransientProviderError, hookimpl
 from hub.plugin.addresses import (
     AccountContext,
     AddressConflict,
@@ -144,7 +144,8 @@ class SimulatedProvider:
         if found is None or found.held:
             raise AddressConflict(f"account {self._name}: instance {order.instance} is gone or has a static address")
         if found.region != state.region:
-            raise UnsupportedInstance(f"account {self._name}: {order.address} is not of region {found.region}")
+            places = f"{order.address} is of region {state.region}, instance {order.instance} of {found.region}"
+            raise UnsupportedInstance(f"account {self._name}: {places}; choose an instance of the address' region")
         return await self._write("attach", order, before=found.ephemeral)
 
     async def detach(self, order: Order, /) -> Step:
@@ -175,7 +176,7 @@ class SimulatedProvider:
             return Pending(operation)
         if progress.error:
             text = self._hub.redact(progress.error)
-            raise TransientProviderError(f"account {self._name}: {operation} failed: {text}")
+            raise ProviderError(f"account {self._name}: {operation} failed: {text}")
         return Done()
 
     # --- reading -------------------------------------------------------------------------------
