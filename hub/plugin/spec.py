@@ -59,6 +59,18 @@ class TerminalProviderError(ProviderError):
     """The provider cannot answer until its configuration or credentials change."""
 
 
+class AddressConflict(ProviderError):
+    """The address or the instance is not as the order expects; nothing was changed. The hub describes it again."""
+
+
+class QuotaExceeded(TransientProviderError):
+    """The account's rate limit or quota is used up: all its acts wait ``retry_after``, or 5 s doubling to 5 minutes."""
+
+
+class UnsupportedInstance(ProviderError):
+    """The instance can never take the address, for example because of its kind, region or zone."""
+
+
 class NodeProvider(Protocol):
     """Resolves remote Nodes to addresses."""
 

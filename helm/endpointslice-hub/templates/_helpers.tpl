@@ -317,3 +317,15 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 {{- end -}}
 {{- $found | uniq | sortAlpha | toYaml -}}
 {{- end }}
+
+{{/* Permissions in a namespace of workloads that allocations refer to, as a YAML list. */}}
+{{- define "hub.workloadRules" -}}
+- {apiGroups: [apps], resources: [deployments, statefulsets, daemonsets, replicasets], verbs: [get]}
+- {apiGroups: [""], resources: [pods], verbs: [list, watch]}
+{{- if ne .Values.allocations.eviction "None" }}
+- {apiGroups: [""], resources: [pods/eviction], verbs: [create]}
+{{- end }}
+{{- if eq .Values.allocations.eviction "ForceDelete" }}
+- {apiGroups: [""], resources: [pods], verbs: [delete]}
+{{- end }}
+{{- end }}
