@@ -54,7 +54,7 @@ class Login:
         self._file = ""
         if isinstance(credentials, SecretRef):
             self._secret = account.hub.secret(credentials.ref())
-            self.place = f"the credential from {' '.join(credentials.ref().values())}"
+            self.place = f"the credential from {' '.join(f'{key} {name}' for key, name in credentials.ref().items())}"
         else:
             self._file = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
             self.place = f"the credential from {self._file}" if self._file else "the identity of the metadata server"

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from hub_provider_gcp.testing.fake import PROJECT, GcpFake
+from hub_provider_gcp.testing.fake import PROJECT, GcpFake, Served
 
 USAGE = """\
 # Instances n1 to n{instances}; the Node of n1 has the providerID gce://{project}/us-west1-a/n1, and so on.
@@ -28,33 +28,37 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--addresses", type=int, default=2, metavar="N", help="reserved addresses")
     parser.add_argument("--operation", type=float, default=2.0, metavar="SECONDS", help="length of an operation")
     options = parser.parse_args(arguments)
+    fake = GcpFake(options.port)
+    for number in range(1, options.instances + 1):
+        fake.cloud.add_vm(f"n{number}", ephemeral="external-nat")
+    addresses = [fake.cloud.reserve() for _ in range(options.addresses)]
+    fake.cloud.seconds = options.operation
     with suppress(KeyboardInterrupt):
-        asyncio.run(serve(options))
+        asyncio.run(_serve(fake, options.key.absolute(), options.instances, addresses))
 
 
-async def serve(options: argparse.Namespace) -> None:
+async def _serve(fake: GcpFake, key: Path, instances: int, addresses: list[str]) -> None:
     """Prints an account that uses the fake, and then the requests, until cancelled."""
-    async with GcpFake(options.port) as fake:
-        for number in range(1, options.instances + 1):
-            fake.cloud.add_vm(f"n{number}", ephemeral="external-nat")
-        addresses = [fake.cloud.reserve() for _ in range(options.addresses)]
-        fake.cloud.seconds = options.operation
-        key: Path = options.key
-        key.write_text(fake.key_file(), encoding="utf-8")
-        key.chmod(0o600)
-        fake.shown = lambda served: print(served.status, served.text, flush=True)  # noqa: T201
-        text = USAGE.format(
-            instances=options.instances,
-            project=PROJECT,
-            host=fake.host,
-            url=fake.url,
-            folder=key.absolute().parent,
-            key=key.name,
-            addresses=", ".join(addresses),
-        )
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    async with fake:
+        await asyncio.to_thread(_write_key, key, fake.key_file())
+        names = {"instances": instances, "project": PROJECT, "host": fake.host, "url": fake.url}
+        _show(USAGE.format(**names, folder=key.parent, key=key.name, addresses=", ".join(addresses)))
+        fake.shown = _show_request
         await asyncio.Event().wait()
+
+
+def _write_key(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text, encoding="utf-8")
+
+
+def _show_request(served: Served) -> None:
+    _show(f"{served.status} {served.text}\n")
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

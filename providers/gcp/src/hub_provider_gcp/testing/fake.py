@@ -19,6 +19,7 @@ from hub_provider_gcp.testing.cloud import API, Cloud, Problem, missing
 PROJECT: Final = "team-project"
 EMAIL: Final = f"hub@{PROJECT}.iam.gserviceaccount.com"
 SUBJECT: Final = "federated-subject-token"
+AUDIENCE: Final = "https://oauth2.googleapis.com/token"
 HOUR: Final = 3600.0
 
 ANSWERS: Final[dict[str, tuple[int, str, dict[str, str]]]] = {
@@ -82,7 +83,7 @@ class GcpFake:
     Attributes:
         cloud: the project; tests change it directly.
         log: all requests, oldest first.
-        tokens: all access tokens that were issued; they are secrets.
+        secrets: the lines of the private key, and all access tokens that were issued so far.
         lifetime: seconds that a token is valid.
         page: the most addresses in a page, if the request does not ask for fewer.
         latency: seconds before each answer.
@@ -93,7 +94,7 @@ class GcpFake:
     def __init__(self, port: int = 0) -> None:
         self.cloud = Cloud(PROJECT)
         self.log: list[Served] = []
-        self.tokens: list[str] = []
+        self.secrets = [line for line in _key_pair()[0].splitlines() if "-" not in line]
         self.lifetime = HOUR
         self.page = 500
         self.latency = 0.0
@@ -253,13 +254,13 @@ class GcpFake:
             raise Problem(404, "notFound", "no such page")
         form = await request.post()
         federated = form.get("subject_token") == SUBJECT
-        if not federated and not _signed(str(form.get("assertion", "")), f"{self.url}/token"):
+        if not federated and not _signed(str(form.get("assertion", ""))):
             return web.json_response({"error": "invalid_grant", "error_description": "Invalid JWT"}, status=400)
         return self._issue()
 
     def _issue(self) -> web.Response:
         token = f"ya29.{uuid.uuid4().hex}"
-        self.tokens.append(token)
+        self.secrets.append(token)
         self._valid[token] = time.monotonic() + self.lifetime
         body = {"access_token": token, "expires_in": int(self.lifetime), "token_type": "Bearer"}
         issued = "urn:ietf:params:oauth:token-type:access_token"
@@ -309,12 +310,12 @@ def _key_pair() -> tuple[str, str]:
     return private.decode(), public.decode()
 
 
-def _signed(assertion: str, audience: str) -> bool:
-    """Whether a JWT is signed with the fake's key, for the fake's token endpoint, and has not expired."""
+def _signed(assertion: str) -> bool:
+    """Whether a JWT is signed with the fake's key for the audience that google-auth names, and has not expired."""
     from google.auth import jwt
 
     decoder: Any = jwt  # google-auth has no types here
     try:
-        return bool(decoder.decode(assertion, certs=_key_pair()[1], audience=audience)["iss"] == EMAIL)
+        return bool(decoder.decode(assertion, certs=_key_pair()[1], audience=AUDIENCE)["iss"] == EMAIL)
     except (ValueError, KeyError):
         return False
