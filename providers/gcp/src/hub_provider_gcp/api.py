@@ -66,7 +66,13 @@ class Api:
         raise TransientProviderError(f"{self.what}: GET {path}: more than {MAX_PAGES} pages")
 
     async def instance(self, id_: str) -> Instance | None:
-        """Reads an instance; None if it does not exist."""
+        """Reads an instance; None if it does not exist.
+
+        Raises:
+            UnsupportedInstance: the text is not the id of an instance.
+            Refused: the API refuses the request, for example because of the zone.
+        """
+        shapes.zone_of(id_)
         name = id_.rpartition("/")[2]
         try:
             body = await self._read(id_)

@@ -73,12 +73,13 @@ def problem_in(error: object) -> Problem:
     errors = found.get("errors")
     first = cast("list[object]", errors)[0] if isinstance(errors, list) and errors else None
     detail = cast("Mapping[str, object]", first) if isinstance(first, Mapping) else found
-    reason = detail.get("reason") or detail.get("code") or found.get("status")
-    message = detail.get("message") or found.get("message")
-    return Problem(
-        reason if isinstance(reason, str) and re.fullmatch(r"[A-Za-z_]{1,80}", reason) else "",
-        message if isinstance(message, str) else "",
-    )
+    reasons = [value for value in (detail.get("reason"), detail.get("code"), found.get("status")) if _is_word(value)]
+    messages = [text for text in (detail.get("message"), found.get("message")) if isinstance(text, str)]
+    return Problem(str(next(iter(reasons), "")), next(iter(messages), ""))
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z_]{1,80}", value) is not None
 
 
 def error_for(

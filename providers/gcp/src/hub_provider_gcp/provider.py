@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hub.plugin import Node, ProviderError, Unknown
+from hub.plugin import Node, ProviderError, TerminalProviderError, Unknown
 from hub.plugin.addresses import (
     AddressConflict,
     AddressState,
@@ -50,8 +50,11 @@ class Gcp:
     async def describe(self, addresses: Sequence[str], /) -> Mapping[str, AddressState]:
         """Lists the addresses of the configured regions, or of the project."""
         found: dict[str, Reserved] = {}
-        for region in self._regions or ("",):
-            found |= await self._api.addresses(region)
+        try:
+            for region in self._regions or ("",):
+                found |= await self._api.addresses(region)
+        except Refused as error:
+            raise TerminalProviderError(f"{error}; correct project or regions") from error
         where = f"project {self._project}" + (f", {' or '.join(self._regions)}," if self._regions else "")
         return {address: shapes.state_of(found.get(address), self._project, where) for address in addresses}
 
@@ -65,7 +68,7 @@ class Gcp:
             async with slots:
                 try:
                     found[id_] = await self._api.instance(id_)
-                except Refused as error:
+                except (Refused, UnsupportedInstance) as error:
                     found[id_] = Unknown(str(error))
                 except ProviderError as error:
                     failures.append(error)
@@ -76,15 +79,19 @@ class Gcp:
         if failures:
             raise failures[0]
         regions = {_region(id_) for id_, row in found.items() if isinstance(row, Instance) and row.access}
-        static = {region: await self._api.addresses(region) for region in sorted(regions)}
-        return {id_: _state(id_, found[id_], static.get(_region(id_), {})) for id_ in instances}
+        static: dict[str, Reserved] = {}
+        for region in sorted(regions):
+            static |= await self._api.addresses(region)
+        return {id_: _state(id_, found[id_], static) for id_ in instances}
 
     async def detach(self, order: Order, /) -> Step:
         """Removes the access config that has the address."""
         found = await self._api.instance(order.instance)
         if found and found.access and found.access.address == order.address:
             if not isinstance(order.expected, Held) or order.expected.instance != order.instance:
-                raise self._conflict(order, Held(order.instance))
+                raise AddressConflict(
+                    f"{self._api.what}: {order.instance} has {order.address}, expected {order.expected}"
+                )
             return await self._api.delete_access_config(order, found.access.name)
         state = await self._reread(order)
         if isinstance(state, Free):
@@ -141,6 +148,11 @@ class Gcp:
         return shapes.state_of(found, self._project, region)
 
     def _conflict(self, order: Order, state: AddressState) -> AddressConflict:
+        """Returns the error for a state from the list, after nic0 of the order's instance did not have the address."""
+        if isinstance(state, Held) and state.instance == order.instance:
+            return AddressConflict(
+                f"{self._api.what}: {order.address} is not on nic0 of {order.instance}; move it there"
+            )
         return AddressConflict(f"{self._api.what}: {order.address} is {state}, expected {order.expected}")
 
 

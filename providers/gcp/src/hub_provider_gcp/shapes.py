@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from hub.plugin import TransientProviderError, Unknown
-from hub.plugin.addresses import AddressState, Changing, Elsewhere, Free, Held, NotReserved
+from hub.plugin.addresses import AddressState, Changing, Elsewhere, Free, Held, NotReserved, UnsupportedInstance
 
 ZONE: Final = r"[a-z][a-z0-9]{0,30}(?:-[a-z0-9]{1,30}){1,4}"
 NAME: Final = r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -90,11 +90,11 @@ def zone_of(instance: str) -> str:
     """Returns the zone in a canonical id.
 
     Raises:
-        ValueError: the id is not canonical.
+        UnsupportedInstance: the id is not canonical, so it must not become part of a URL.
     """
     found = _INSTANCE.fullmatch(instance)
     if found is None:
-        raise ValueError("not the id of an instance")
+        raise UnsupportedInstance(f"{instance[:100]!r} is not the id of an instance")
     return found[1]
 
 

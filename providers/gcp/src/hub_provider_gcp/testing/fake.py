@@ -85,6 +85,7 @@ class GcpFake:
         log: all requests, oldest first.
         secrets: the lines of the private key, and all access tokens that were issued so far.
         lifetime: seconds that a token is valid.
+        login_status: the status of the token endpoint's answers, which then have no token; 0 = it works.
         page: the most addresses in a page, if the request does not ask for fewer.
         latency: seconds before each answer.
         port: of the server; 0 before the start = a free one.
@@ -96,6 +97,7 @@ class GcpFake:
         self.log: list[Served] = []
         self.secrets = [line for line in _key_pair()[0].splitlines() if "-" not in line]
         self.lifetime = HOUR
+        self.login_status = 0
         self.page = 500
         self.latency = 0.0
         self.port = port
@@ -252,6 +254,8 @@ class GcpFake:
             return self._issue()
         if request.path != "/token":
             raise Problem(404, "notFound", "no such page")
+        if self.login_status:
+            return web.json_response({}, status=self.login_status)
         form = await request.post()
         federated = form.get("subject_token") == SUBJECT
         if not federated and not _signed(str(form.get("assertion", ""))):
