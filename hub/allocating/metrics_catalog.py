@@ -35,6 +35,11 @@ STATUSES: Final = ("success", "error")
 """Values of ``status``."""
 OPERATIONS: Final = ("describe", "inspect", "detach", "attach", "restore", "follow")
 """Values of ``operation``: the methods of a provider."""
+ERROR_TYPES: Final = (
+    *("TransientProviderError", "QuotaExceeded", "TerminalProviderError", "AddressConflict", "UnsupportedInstance"),
+    "Timeout",  # the hub cancelled the call
+)
+"""Values of ``error_type``: the error that a provider raised. A defect of it counts as TransientProviderError."""
 IN_MOVE: Final = ("Detaching", "Attaching", "RollingBack")
 """States of an address that moves."""
 WAITING_REASONS: Final = (
@@ -42,7 +47,7 @@ WAITING_REASONS: Final = (
     *("NoNode", "Backoff", "Withheld", "OwnNode", "Paused", "Quota", "Observe"),  # of Pending, and below of Leaving
     *("Grace", "Dwell", "PodsRunning", "NoCandidate", "Flapping"),
 )
-"""Values of ``reason`` of ``waiting``: the reason in the address' status, or its state if that has no reasons."""
+"""Values of ``reason`` of ``waiting``: the reason of a Pending or Leaving address, otherwise its state."""
 LATENCIES: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _all: list[Family] = []

@@ -396,9 +396,21 @@ class Hub:
     def _follow_allocations(self) -> None:
         """Build the allocations; they are imported only when a registry has ``allocations:``."""
         if self.allocating is None and self.registry.allocations is not None:
-            from hub.app.allocations import allocating
+            from hub.allocating.run import Allocating, own_node
+            from hub.events.allocations import EventReporter
 
-            self.allocating = allocating(self)
+            self.allocating = Allocating(
+                self.client,
+                self.fleet,
+                self.host,
+                self.clock,
+                self.leading.check_duties,
+                self.elector.identity,
+                EventReporter(self.recorder),
+                self.approvals.valid,
+                own_node(os.environ),
+                act=not self.options.dry_run,
+            )
             self.fleet.on_nodes = self.allocating.nodes_changed
             self._lead_allocations()
         if self.allocating is not None:

@@ -322,8 +322,8 @@ class ProviderType:
     Attributes:
         name: the same as the entry point's name.
         open: called once for each (cluster, configuration) with the context, the validated configuration and the value
-            that ``shared`` yielded (None without it); returns an async context manager that yields the provider. None: the
-            type has ``addresses`` only.
+            that ``shared`` yielded (None without it); returns an async context manager that yields the provider. None =
+            the type has ``addresses`` only.
         config: the model of ``provider.config``: a pydantic model, or a msgspec struct, which imports 0.15 s faster and
             takes 15 MB less memory; :class:`NoConfig` if there is nothing to configure.
         shared: opened once before the first ``open``, and again after the type's event loop was replaced; None = the

@@ -151,6 +151,8 @@ def test_spares_and_references_satisfy_the_rules(api: Api) -> None:
     api.post(KIND, allocation("workload", eviction="ForceDelete", workloadRef=reference))
     api.post(KIND, allocation("deployment", eviction="ForceDelete", deploymentRef={"name": "web"}))
     api.post(KIND, allocation("evict", eviction="Evict"))
+    stored = [each["metadata"]["name"] for each in api.list(KIND)]
+    assert stored == ["all", "deployment", "evict", "spares", "workload"]
 
 
 def test_kubectl_shows_the_columns(api: Api, hub_cluster: ApiServer) -> None:

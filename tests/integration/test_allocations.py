@@ -35,7 +35,9 @@ class Scene:
 
     def labelled(self) -> list[str]:
         """The nodes with the label."""
-        return sorted(node["metadata"]["name"] for node in self.api.list("/api/v1/nodes", labelSelector="ip.ready=true"))
+        return sorted(
+            node["metadata"]["name"] for node in self.api.list("/api/v1/nodes", labelSelector="ip.ready=true")
+        )
 
     def holders(self) -> list[str]:
         """The nodes that have an address at the cloud."""

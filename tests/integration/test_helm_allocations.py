@@ -59,11 +59,11 @@ RIGHTS: list[tuple[Object, dict[str, list[str]]]] = [
         values(namespaces=["edge"], eviction="ForceDelete"),
         {"": CLUSTER_WIDE, "edge": [*READ, EVICT, "pods: delete"]},
     ),
-    (values(interlock="kube-system/leader"), {"": CLUSTER_WIDE, "kube-system": ["leases: get,watch"]}),
+    (values(interlock="kube-system/leader"), {"": CLUSTER_WIDE, "kube-system": ["leases: get"]}),
     (
         values(namespaces=["default"], interlock="default/leader")
         | {"rbac": {"scope": "namespaced", "namespaces": ["edge"]}},
-        {"": CLUSTER_WIDE, "default": [*READ, EVICT, "events: create,patch", "leases: get,watch"]},
+        {"": CLUSTER_WIDE, "default": [*READ, EVICT, "events: create,patch", "leases: get"]},
     ),
     (values(namespaces=["edge"]) | {"rbac": {"create": False}}, {}),
     ({"allocations": {"namespaces": ["edge"], "detach": True, "interlock": "a/b"}}, {}),
@@ -93,6 +93,28 @@ def test_interlock_is_a_lease_by_its_name(helm: Helm) -> None:
     """The hub may read only the Lease that the value names."""
     role = find(helm.template(values(interlock="kube-system/ip-leader")), "Role", f"{FULLNAME}-allocations")
     assert role["rules"][0]["resourceNames"] == ["ip-leader"]
+
+
+CLOUD: Object = {"name": "prod", "provider": "gcp", "addresses": ["34.1.2.0/24"], "clusters": ["local"]}
+
+
+def registry(config: Object | None = None, **more: object) -> Object:
+    """Values with one account in `registry.data`."""
+    clouds = [{**CLOUD, "config": config or {}}]
+    return {**values(), "registry": {"data": {"allocations": {"clouds": clouds, **more}}}}
+
+
+def test_registry_names_the_interlock_and_secrets(helm: Helm) -> None:
+    """The Lease and the Secrets of accounts in `registry.data` count like those of the values."""
+    assert rights(helm.template(registry(interlock="kube-system/leader")))["kube-system"] == ["leases: get"]
+    with pytest.raises(HelmFailed, match=r"registry\.data names the Secrets gcp, and the hub may read none"):
+        helm.template(registry({"credentials": {"secret": "gcp", "key": "json"}}))
+
+
+def test_registry_with_allocations_needs_their_rights(helm: Helm) -> None:
+    """Allocations in `registry.data` without `allocations.enabled` are refused with the next step."""
+    with pytest.raises(HelmFailed, match=r"set allocations\.enabled to true"):
+        helm.template(registry() | {"allocations": {"enabled": False}})
 
 
 def test_chart_without_allocations_has_nothing_of_them(helm: Helm) -> None:
@@ -251,9 +273,9 @@ def test_policy_holds_the_account_even_with_more_rights(account: Api, hub_cluste
     eventually(lambda: account.may_get("/api/v1/namespaces/kube-system/secrets"), 20)
     conditions = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
     assert "changes nothing but labels" in refusal(account, conditions, f"{NODE}/status")
-    for call in (lambda: account.post("/api/v1/nodes", {"metadata": {"name": "n2"}}), lambda: account.delete(NODE)):
+    for method, where in (("POST", "/api/v1/nodes"), ("DELETE", NODE)):
         with pytest.raises(ApiRefused, match="neither creates nor deletes Nodes"):
-            call()
+            account.call(method, where, {"metadata": {"name": "n2"}} if method == "POST" else None)
 
 
 def test_other_accounts_change_nodes_as_before(account: Api, hub_cluster: ApiServer) -> None:
@@ -273,15 +295,15 @@ def test_account_has_exactly_the_rights_of_allocations(account: Api, hub_cluster
     made["metadata"]["finalizers"] = ["netinfra.darkbrains.com/release"]
     made = account.put(f"{KIND}/web", made)
     account.put(f"{KIND}/web", {**made, "metadata": {**made["metadata"], "finalizers": []}})
-    for call in (
-        lambda: account.post(KIND, allocation("other")),
-        lambda: account.delete(f"{KIND}/web"),
-        lambda: account.patch(f"{KIND}/web/status", {"status": {}}),
-        lambda: account.list("/api/v1/namespaces/edge/pods"),
+    for method, where in (
+        ("POST", KIND),
+        ("DELETE", f"{KIND}/web"),
+        ("PATCH", f"{KIND}/web/status"),
+        ("GET", "/api/v1/namespaces/edge/pods"),
     ):
         with pytest.raises(ApiRefused) as refused:
-            call()
-        assert refused.value.status == 403
+            account.call(method, where, allocation("other") if method in ("POST", "PATCH") else None)
+        assert refused.value.status == 403, where
 
 
 def test_invalid_and_double_addresses_only_warn(account: Api, hub_cluster: ApiServer) -> None:

@@ -19,7 +19,7 @@ from hub_testkit.addresses.fake import Ability, World
 from hub_testkit.addresses.simulated import NAME, Entry, SimulatedCloud, SimulatedPlugin, SimulatedProvider
 from hub_testkit.contexts import LocalHub
 
-from hub.plugin import Node, TransientProviderError
+from hub.plugin import Node, ProviderError, TransientProviderError
 from hub.plugin.addresses import (
     AddressState,
     Done,
@@ -215,10 +215,18 @@ class OverlooksIllEnds(SimulatedProvider):
     async def follow(self, operation: str, /) -> Step:
         try:
             return await super().follow(operation)
-        except TransientProviderError as error:
+        except ProviderError as error:
             if " failed: " not in str(error):
                 raise
             return Done()
+
+
+class IllEndsAreTransient(SimulatedProvider):
+    async def follow(self, operation: str, /) -> Step:
+        try:
+            return await super().follow(operation)
+        except ProviderError as error:
+            raise TransientProviderError(str(error)) from error
 
 
 class RepeatsWrites(SimulatedProvider):
@@ -323,6 +331,7 @@ BROKEN: list[tuple[int, type[SimulatedProvider]]] = [
     (10, DropsGroupsOnDetach),
     (11, RemembersOperations),
     (12, OverlooksIllEnds),
+    (12, IllEndsAreTransient),
     (13, RepeatsWrites),
     (14, RestoresAnotherTier),
     (15, AcceptsOtherAccounts),

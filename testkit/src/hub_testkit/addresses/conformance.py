@@ -23,13 +23,11 @@ skipped test is a rule that the cloud cannot be tested for; the reason is the fa
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import ModuleType
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final
 
 import msgspec
 import pytest
@@ -38,36 +36,38 @@ from hub.errors import ProviderError
 from hub.model import Node
 from hub.plugin.addresses import (
     AccountContext,
-    AddressConflict,
     AddressProvider,
-    AddressState,
     AddressType,
     Changing,
-    Done,
     Elsewhere,
     Free,
     Held,
-    InstanceState,
     NotReserved,
-    Order,
     Pending,
     Present,
     QuotaExceeded,
-    Step,
     Unknown,
     UnsupportedInstance,
 )
 from hub.plugin.config import validate
 from hub.plugin.hooks import plugin_manager
-from hub.plugin.spec import ProviderType, TerminalProviderError
-from hub_testkit.addresses.fake import Ability, AddressFake, Request, World
+from hub.plugin.spec import ProviderType, TerminalProviderError, TransientProviderError
+from hub_testkit.addresses.fake import Ability, World
+from hub_testkit.addresses.scene import (
+    DEADLINE,
+    Scene,
+    calls,
+    check_refused,
+    check_text,
+    check_unknown,
+    hostile_ids,
+    logged,
+    texts_of,
+)
 from hub_testkit.behaviour import cancel, longest_block
 from hub_testkit.contexts import LocalAccount
 
 __all__ = ["DEADLINE", "LET_GO", "MAX_BLOCK", "OPERATION", "AddressProviderConformance"]
-
-DEADLINE: Final = 20.0
-"""Seconds that one call, or one step with its operations, may take in a test."""
 
 LET_GO: Final = 1.0
 """Seconds that a cancelled call may take to end."""
@@ -80,99 +80,6 @@ OPERATION: Final = 0.5
 
 UNRESERVED: Final = "192.0.2.77"
 """An address for documentation, which no account can have reserved."""
-
-LONGEST: Final = 1024
-"""Characters of ``before`` and of the name of an operation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """An open provider and its fake, with helpers that call the provider as the hub does.
-
-    Attributes:
-        world: the running fake.
-        provider: the provider under test.
-        open: opens another provider for the same account.
-    """
-
-    world: World
-    provider: AddressProvider
-    open: Callable[[], Awaitable[AddressProvider]]
-    steps: list[Step] = field(default_factory=list[Step])
-
-    @property
-    def fake(self) -> AddressFake:
-        """The fake."""
-        return self.world.fake
-
-    def add(self, name: str, **more: bool) -> Node:
-        """Adds an instance of the account and checks that its Node leads to it."""
-        node = self.fake.add_instance(name, **more)
-        self.id(node)
-        return node
-
-    def id(self, node: Node) -> str:
-        """The canonical id of a Node's instance."""
-        found = self.provider.instance_of(node)
-        assert found, f"instance_of() does not accept the providerID {node.provider_id!r} of the account's own instance"
-        return found
-
-    def held(self, node: Node) -> str:
-        """Reserves an address that the instance has."""
-        address = self.fake.reserve()
-        self.fake.hold(address, node.name)
-        return address
-
-    async def state(self, address: str) -> AddressState:
-        """Describes one address; left out = Unknown."""
-        async with asyncio.timeout(DEADLINE):
-            return (await self.provider.describe([address])).get(address, Unknown("left out"))
-
-    async def instance(self, node: Node) -> InstanceState:
-        """Inspects one instance; left out = Unknown."""
-        async with asyncio.timeout(DEADLINE):
-            return (await self.provider.inspect([self.id(node)])).get(self.id(node), Unknown("left out"))
-
-    async def order(self, address: str, node: Node, before: str = "") -> Order:
-        """An order with the present state as the expected one."""
-        return Order(address, self.id(node), await self.state(address), before, str(uuid.uuid4()))
-
-    async def once(self, call: Callable[[Order], Awaitable[Step]], order: Order) -> Step:
-        """One call of attach, detach or restore."""
-        async with asyncio.timeout(DEADLINE):
-            step = await call(order)
-        self.steps.append(step)
-        return step
-
-    async def finish(self, call: Callable[[Order], Awaitable[Step]], order: Order) -> Done:
-        """Repeats a step with the same order until it is Done, and follows its operations meanwhile."""
-        async with asyncio.timeout(DEADLINE):
-            while True:
-                step = await self.once(call, order)
-                if isinstance(step, Done):
-                    return step
-                await self.wait(self.provider, step)
-
-    async def wait(self, provider: AddressProvider, step: Step) -> None:
-        """Follows an operation until it has ended."""
-        async with asyncio.timeout(DEADLINE):
-            while isinstance(step, Pending):
-                step = await provider.follow(step.operation)
-                self.steps.append(step)
-                if isinstance(step, Pending):
-                    await asyncio.sleep(min(step.after or 0.02, 0.2))
-
-    async def attach(self, address: str, node: Node, before: str = "") -> Done:
-        """Attaches a free address."""
-        return await self.finish(self.provider.attach, await self.order(address, node, before))
-
-    async def detach(self, address: str, node: Node) -> Done:
-        """Detaches an address."""
-        return await self.finish(self.provider.detach, await self.order(address, node))
-
-    def made(self, start: int, *kinds: Literal["read", "write"]) -> list[Request]:
-        """Requests of these kinds after the first ``start``."""
-        return [request for request in self.fake.requests[start:] if request.kind in kinds]
 
 
 class AddressProviderConformance:
@@ -209,7 +116,7 @@ class AddressProviderConformance:
                     ("describe()", scene.provider.describe, address),
                     ("inspect()", scene.provider.inspect, scene.id(node)),
                 ):
-                    await _is_unknown(f"after the fault {fault!r} {what}", ask([key]))
+                    await check_unknown(f"after the fault {fault!r} {what}", ask([key]))
                 scene.fake.heal()
             state = await scene.state(address)
             assert isinstance(state, Held), f"after the faults the address is {state}"
@@ -222,7 +129,7 @@ class AddressProviderConformance:
         async def check(scene: Scene) -> None:
             addresses = [scene.held(scene.add(f"n{number}")) for number in range(1, 6)]
             scene.fake.fail("lost-page", times=None, on="read")
-            await _is_unknown("after a lost page describe()", scene.provider.describe(addresses))
+            await check_unknown("after a lost page describe()", scene.provider.describe(addresses))
 
         self._run(check, "lost-page")
 
@@ -334,10 +241,10 @@ class AddressProviderConformance:
             address = scene.held(node)
             order = await scene.order(address, node)
             scene.fake.hold(address, other.name)
-            await _refused(scene, scene.provider.detach, order, "n2")
+            await check_refused(scene, scene.provider.detach, order, "n2")
             if "elsewhere" not in scene.fake.cannot:
                 scene.fake.hold_elsewhere(address)
-                await _refused(scene, scene.provider.detach, order, "elsewhere")
+                await check_refused(scene, scene.provider.detach, order, "elsewhere")
 
         self._run(check)
 
@@ -349,10 +256,10 @@ class AddressProviderConformance:
             address = scene.fake.reserve()
             order = await scene.order(address, node)
             scene.fake.hold(address, other.name)
-            await _refused(scene, scene.provider.attach, order, "n2")
+            await check_refused(scene, scene.provider.attach, order, "n2")
             if "elsewhere" not in scene.fake.cannot:
                 scene.fake.hold_elsewhere(address)
-                await _refused(scene, scene.provider.attach, order, "elsewhere")
+                await check_refused(scene, scene.provider.attach, order, "elsewhere")
 
         self._run(check)
 
@@ -367,7 +274,7 @@ class AddressProviderConformance:
             assert isinstance(state, Present), f"the instance is inspected as {state}"
             assert not state.room, "inspect() finds room on an instance that has somebody else's static address"
             assert state.why, "inspect() does not say why there is no room"
-            await _refused(scene, scene.provider.attach, order, "", UnsupportedInstance)
+            await check_refused(scene, scene.provider.attach, order, "", UnsupportedInstance)
             assert scene.fake.holder_of(foreign) == "n1", "attach() removed somebody else's static address"
 
         self._run(check, "occupy")
@@ -396,7 +303,7 @@ class AddressProviderConformance:
             assert isinstance(state, Present), f"the instance is inspected as {state}"
             before = state.before
             assert before, "inspect() reports no before although the instance has something there"
-            _check_text(before, "before")
+            check_text(before, "before")
             done = await scene.attach(address, node, before)
             assert done.before == before, f"attach() is Done with before {done.before!r}, inspected was {before!r}"
             assert scene.fake.holder_of(address) == "n1", "attach() is Done, but the instance has not got the address"
@@ -421,7 +328,7 @@ class AddressProviderConformance:
             scene.fake.operations(OPERATION)
             step = await scene.once(scene.provider.attach, order)
             assert isinstance(step, Pending), f"attach() returned {step} although the operation is running"
-            _check_text(step.operation, "an operation")
+            check_text(step.operation, "an operation")
             another = await scene.open()
             await scene.wait(another, step)
             assert not scene.fake.running, "follow() is Done although the operation is running"
@@ -432,14 +339,19 @@ class AddressProviderConformance:
         self._run(check, "operations")
 
     def test_12_an_operation_that_fails_raises(self) -> None:
-        """Following an operation that ended with an error raises a provider error."""
+        """Following an operation that ended with an error raises a provider error other than TransientProviderError.
+
+        After a TransientProviderError the hub looks at the operation again, up to ten minutes.
+        """
 
         async def check(scene: Scene) -> None:
             node, address = scene.add("n1"), scene.fake.reserve()
             order = await scene.order(address, node)
             scene.fake.operations(OPERATION, ill=True)
-            with pytest.raises(ProviderError):
+            with pytest.raises(ProviderError) as caught:
                 await scene.wait(scene.provider, await scene.once(scene.provider.attach, order))
+            again = isinstance(caught.value, TransientProviderError)
+            assert not again, f"the hub would look at the failed operation again after {caught.value!r}"
             assert not scene.fake.holder_of(address), "the fake's failed operation had an effect"
 
         self._run(check, "operations")
@@ -471,7 +383,7 @@ class AddressProviderConformance:
         async def check(scene: Scene) -> None:
             good = scene.add("n1").provider_id
             start = len(scene.fake.requests)
-            for provider_id in (*_hostile(good), *self.foreign_ids):
+            for provider_id in (*hostile_ids(good), *self.foreign_ids):
                 found = scene.provider.instance_of(Node("hostile", provider_id=provider_id))
                 assert found is None, f"the providerID {provider_id[:200]!r} leads to the instance {found[:200]!r}"
             assert len(scene.fake.requests) == start, "instance_of() made requests"
@@ -532,7 +444,7 @@ class AddressProviderConformance:
 
             longest = await longest_block(move)
             assert longest < MAX_BLOCK, f"the event loop was blocked for {longest:.1f} s"
-            for what, call, kind in _calls(scene, order):
+            for what, call, kind in calls(scene, order):
                 start = len(scene.fake.requests)
                 scene.fake.fail("silent", times=None, on=kind)
                 task = asyncio.ensure_future(call())
@@ -555,16 +467,16 @@ class AddressProviderConformance:
             node, address = scene.add("n1"), scene.fake.reserve()
             order = await scene.order(address, node)
             shown: list[str] = []
-            with _logged(shown):
+            with logged(shown):
                 for fault in ("error", "garbage", "unauthorized", "lost-answer", "throttled"):
                     if fault in scene.fake.cannot:
                         continue
-                    for _, call, _kind in _calls(scene, order):
+                    for _, call, _kind in calls(scene, order):
                         scene.fake.fail(fault, times=None)
                         try:
                             shown.append(str(await call()))
                         except ProviderError as error:
-                            shown.extend(_chain(error))
+                            shown.extend(texts_of(error))
                         scene.fake.heal()
                 shown.extend(map(str, scene.steps))
             assert shown, "there were no errors to look at"
@@ -611,113 +523,3 @@ class AddressProviderConformance:
                 await check(scene)
 
         asyncio.run(run())
-
-
-class _Call(NamedTuple):
-    what: str
-    make: Callable[[], Coroutine[Any, Any, object]]
-    kind: Literal["read", "write"]
-
-
-def _calls(scene: Scene, order: Order) -> list[_Call]:
-    """Calls, each with the kind of request that it makes at last."""
-
-    async def describe() -> object:
-        return await scene.provider.describe([order.address])
-
-    async def inspect() -> object:
-        return await scene.provider.inspect([order.instance])
-
-    async def attach() -> object:
-        return await scene.provider.attach(order)
-
-    return [
-        _Call("describe()", describe, "read"),
-        _Call("inspect()", inspect, "read"),
-        _Call("attach()", attach, "write"),
-    ]
-
-
-async def _is_unknown(what: str, call: Awaitable[Mapping[str, AddressState | InstanceState]]) -> None:
-    """Fails unless the call raises a provider error or all its answers are Unknown."""
-    try:
-        async with asyncio.timeout(DEADLINE):
-            answer = await call
-    except ProviderError:
-        return
-    wrong = [state for state in answer.values() if not isinstance(state, Unknown)]
-    assert not wrong, f"{what} answered {wrong}"
-
-
-async def _refused(
-    scene: Scene, call: Callable[[Order], Awaitable[Step]], order: Order, holder: str, *also: type[ProviderError]
-) -> None:
-    """Fails unless the call raises AddressConflict (or ``also``) and changes nothing."""
-    extras = scene.fake.extras_of("n1")
-    changes = scene.fake.changes
-    with pytest.raises((AddressConflict, *also)):
-        await scene.finish(call, order)
-    found = scene.fake.holder_of(order.address)
-    assert found == holder, f"the address was held by {holder!r} and is held by {found!r} after the refused call"
-    assert scene.fake.changes == changes, "the refused call changed something"
-    assert scene.fake.extras_of("n1") == extras, "the refused call changed the instance's interface"
-
-
-def _hostile(good: str) -> list[str]:
-    """ProviderIDs that a hostile cluster may report, made from a valid one."""
-    scheme, _, rest = good.partition("://")
-    head, _, last = rest.rpartition("/")
-    return [
-        "",
-        " ",
-        "\0",
-        "../../etc/passwd",
-        good + "/../other",
-        good + "/..",
-        f"{scheme}://{head}/../{last}",
-        f"{scheme}://../{rest}",
-        f"{scheme}://{head}/..%2f{last}",
-        f"{scheme}://{head}/{last}?x=1",
-        f"{scheme}://{head}/{last}#x",
-        f"{scheme}://{head}/{last}\n",
-        f" {good}",
-        f"{good} ",
-        good + "x" * 10_000,
-        f"{scheme}://",
-        f"other{scheme}://{rest}",
-        rest,
-    ]
-
-
-def _check_text(text: str, what: str) -> None:
-    assert len(text) <= LONGEST, f"{what} has {len(text)} characters, at most {LONGEST} are allowed"
-    assert text.isprintable(), f"{what} is not printable: {text!r}"
-    assert "://" not in text, f"{what} has an absolute URL: {text!r}"
-
-
-def _chain(error: BaseException | None) -> Generator[str, None, None]:
-    """The text of an error and of its causes, which a traceback shows."""
-    while error is not None:
-        yield f"{type(error).__name__}: {error}"
-        error = error.__cause__
-
-
-@contextmanager
-def _logged(lines: list[str]) -> Generator[None, None, None]:
-    """Appends what is logged to a list: everything of the hub's loggers, and INFO and above of the others."""
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(logging.Formatter().format(record))
-
-    root, hub, handler = logging.getLogger(), logging.getLogger("hub"), Handler()
-    levels = root.level, hub.level
-    root.setLevel(logging.INFO)
-    hub.setLevel(logging.DEBUG)
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(levels[0])
-        hub.setLevel(levels[1])

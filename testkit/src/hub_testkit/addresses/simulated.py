@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
-from hub.plugin import Node, ProviderType, TerminalProviderError, TransientProviderError, hookimpl
+from hub.plugin import Node, ProviderError, ProviderType, TerminalProviderError, TransientProviderError, hookimpl
 from hub.plugin.addresses import (
     AccountContext,
     AddressConflict,
@@ -176,7 +176,7 @@ class SimulatedProvider:
             return Pending(operation)
         if progress.error:
             text = self._hub.redact(progress.error)
-            raise TransientProviderError(f"account {self._name}: {operation} failed: {text}")
+            raise ProviderError(f"account {self._name}: {operation} failed: {text}")
         return Done()
 
     # --- reading -------------------------------------------------------------------------------
@@ -278,13 +278,14 @@ class SimulatedPlugin:
     @hookimpl
     def hub_register_providers(self) -> Iterable[ProviderType]:
         """Declares the provider type."""
-        addresses = AddressType(open=self._open, config=SimulatedConfig, cuts=self._cuts, poll_floor=1.0)
+        addresses = AddressType(open=self.open, config=SimulatedConfig, cuts=self._cuts, poll_floor=1.0)
         yield ProviderType(NAME, addresses=addresses)
 
     @asynccontextmanager
-    async def _open(
+    async def open(
         self, account: AccountContext, config: SimulatedConfig, _shared: None, /
     ) -> AsyncGenerator[SimulatedProvider, None]:
+        """Opens the provider for one account."""
         cloud = self._clouds.get(config.cloud)
         if cloud is None:
             raise TerminalProviderError(f"account {account.name}: there is no simulated cloud {config.cloud}")

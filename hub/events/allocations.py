@@ -1,20 +1,14 @@
-"""Connects the allocations with the rest of the hub: the fence, the approvals and the Events."""
+"""Turns findings about allocations into Events on them; loaded only if the registry has ``allocations:``."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from hub.allocating.run import Allocating, own_node
 from hub.allocations.spec import GROUP, VERSION, NetIPAllocation
 from hub.events.catalog import REASONS
 from hub.events.recorder import Recorder
 from hub.events.series import EventFinding, Regarding
 from hub.model import Finding
-
-if TYPE_CHECKING:
-    from hub.app.hub import Hub
 
 
 class EventReporter:
@@ -44,22 +38,6 @@ class EventReporter:
     def ended(self, name: str) -> None:
         """See :class:`hub.allocating.run.Reporter`."""
         self._recorder.set_findings(_subject(name), ())
-
-
-def allocating(hub: Hub) -> Allocating:
-    """The allocations of a hub."""
-    return Allocating(
-        hub.client,
-        hub.fleet,
-        hub.host,
-        hub.clock,
-        hub.leading.check_duties,
-        hub.elector.identity,
-        EventReporter(hub.recorder),
-        hub.approvals.valid,
-        own_node(os.environ),
-        act=not hub.options.dry_run,
-    )
 
 
 def _subject(name: str) -> tuple[str, str]:
