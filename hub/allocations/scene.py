@@ -30,6 +30,7 @@ class Situation:
         holder: the node that has the address now, or had it at the last answer; None if there is none.
         leave: the cause that holds.
         hash: approves its withheld move.
+        looking: whether a node must be inspected before one can be chosen.
     """
 
     def __init__(self, allocation: Allocation, address: str, stored: Entry, memory: Memory) -> None:
@@ -53,6 +54,7 @@ class Situation:
         self.wait = 0.0
         self.to = ""
         self.why_not: dict[str, str] = {}
+        self.looking = False
         self.hash = ""
         self.dropped = False
 
@@ -155,7 +157,7 @@ class Scene:
     def gone(self, instance: str) -> bool:
         """Whether two inspections in a row found that the instance does not run."""
         found = self.view.inspections.get(instance)
-        if found is None or not is_stopped(found):
+        if found is None or not is_stopped(found) or self.now - found.at > 2 * self.account.interval:
             return False
         first = self.view.memory.stopped.get(instance, found.at)
         self.stopped[instance] = first
@@ -195,6 +197,7 @@ class Scene:
             inspection = self.view.inspections.get(instance)
             if inspection is None or not self._counts(situation, instance):
                 self.inspect.add(instance)
+                situation.looking = True
                 return None
             if why := why_not_instance(inspection.state, situation.region):
                 situation.why_not[key.name] = why

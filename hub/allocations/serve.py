@@ -70,9 +70,8 @@ def _serve_pool(scene: Scene, cluster: str, wants: Sequence[Want], active: int) 
             situation.set(state, "OwnNode", "the hub runs on the node and would be cut off (limits ownNode)")
             scene.find(situation.allocation.name, "OwnNodeWaits", f"{situation.address}: {situation.message}")
             continue
-        asked = len(scene.inspect)
         target = scene.choose(situation)
-        if target is None and len(scene.inspect) > asked and situation.stored.state == state:
+        if situation.looking and situation.stored.state == state:
             situation.set(state, situation.stored.reason, situation.stored.message)  # until the node is inspected
             continue
         if target is None:

@@ -13,7 +13,7 @@ from hub.model import LOCAL
 from tests.model.allocations.judge import Judge
 from tests.model.allocations.world import WORKLOAD, World, stamp
 
-QUIET: Final = 2 * 3600.0
+QUIET: Final = 4000.0
 """Seconds after a script until everything must be in place: longer than all waits and budgets together."""
 STEPS: Final = 200
 
@@ -138,11 +138,12 @@ class Run:
         for operation in world.cloud.operations.values():
             operation.ends = min(operation.ends, world.now)
         for machine in world.cloud.machines.values():
+            machine.started = world.now
             machine.takes = machine.running = True
         for name, cluster in world.clusters.items():
             cluster.synced = True
             for node in list(cluster.nodes):
-                world.edit(name, node, ready="True")
+                world.edit(name, node, ready="True", deleting=False)
         if world.leader is None:
             world.start(settle=False)
         world.changed()
@@ -197,6 +198,7 @@ class Run:
             case "vm-stops" | "vm-starts":
                 if machine is not None:
                     machine.running = what == "vm-starts"
+                    machine.started = world.now
                     world.edit(cluster, node, ready="True" if machine.running else "Unknown")
             case "pod" | "no-pod":
                 inside.pods.pop(node, None)
