@@ -64,6 +64,7 @@ class FakeAws:
         requests: All requests so far, oldest first.
         changes: How many associations were made or ended by requests.
         keys: The secret of each access key that is accepted.
+        arrived: Called with the action of each request before it is answered.
         page: The most instances on a page of DescribeInstances; 0 = all.
     """
 
@@ -72,6 +73,7 @@ class FakeAws:
         self.changes = 0
         self.keys = {ACCESS_KEY: SECRET_KEY}
         self.page = 0
+        self.arrived: Callable[[str], object] = lambda _: None
         self.running = 0
         self.latency = latency
         self._show = show
@@ -247,13 +249,14 @@ class FakeAws:
         parameters = dict(parse_qsl(body.decode()))
         action = parameters.pop("Action", "")
         parameters.pop("Version", None)
+        self.arrived(action)
         time.sleep(self.latency)
         with self._lock:
             fault = next((answer for applies, answer in self._faults if applies(action)), None)
         if refused := self._refused(request, body):
             answer = Response(error_xml("AuthFailure", refused), 401)
         else:
-            answer = fault(request, action) if fault else self._forward(request, body, action)
+            answer = fault(request, action) if fault else self.forward(request)
         status = 0 if answer.headers.pop("X-No-Answer", "") else answer.status_code
         told = " ".join([action, *(f"{name}={value}" for name, value in parameters.items())])
         served = Served("write" if action in WRITES else "read", told, status)
@@ -280,9 +283,12 @@ class FakeAws:
         expected = auth.signature(auth.string_to_sign(again, auth.canonical_request(again)), again)
         return "" if expected == found[4] else "the signature does not match"
 
-    def _forward(self, request: Request, body: bytes, action: str) -> Response:
+    def forward(self, request: Request) -> Response:
+        """Lets moto carry a request out."""
+        body = request.get_data().decode()
+        action = dict(parse_qsl(body))["Action"]
         paged = f"&MaxResults={self.page}" if self.page and action == "DescribeInstances" else ""
-        answer = self._post(body.decode() + paged, request.headers.get("Authorization", ""))
+        answer = self._post(body + paged, request.headers.get("Authorization", ""))
         self.changes += action in WRITES and answer.status_code == 200
         return answer
 
@@ -336,7 +342,7 @@ class FakeAws:
             case "throttled":
                 return Response(error_xml("RequestLimitExceeded", "Request limit exceeded."), 503, {"Retry-After": "1"})
             case "lost-answer":
-                self._forward(request, request.get_data(), action)
+                self.forward(request)
             case "silent":
                 self._healed.wait()
             case _:
