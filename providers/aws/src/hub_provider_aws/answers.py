@@ -120,6 +120,18 @@ def instances(root: ElementTree.Element) -> Instances:
     return Instances(found, text(root, "nextToken"))
 
 
+def association(root: ElementTree.Element) -> str:
+    """Returns the new association's id of an AssociateAddress answer.
+
+    Raises:
+        IncompleteAnswer: The answer does not name it.
+    """
+    found = text(root, "associationId")
+    if not found:
+        raise IncompleteAnswer("the element associationId is missing")
+    return found
+
+
 def _primary(item: ElementTree.Element, state: str) -> tuple[str, str, str]:
     """Returns the primary interface's id, its primary private address, and the Elastic IP on that."""
     if state in ("shutting-down", "terminated"):

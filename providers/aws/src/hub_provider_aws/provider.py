@@ -25,7 +25,7 @@ from hub.plugin.addresses import (
     Unsupported,
     UnsupportedInstance,
 )
-from hub_provider_aws.answers import Address, Instance, text
+from hub_provider_aws.answers import Address, Instance
 from hub_provider_aws.api import Ec2
 from hub_provider_aws.config import AwsConfig
 from hub_provider_aws.states import address_state, instance_state, is_free, is_primary
@@ -119,9 +119,10 @@ class ElasticIps:
             "PrivateIpAddress": instance.private,
             "AllowReassociation": "false",
         }
-        answer = await self._ec2.call("AssociateAddress", f"{order.address} on {order.instance}", parameters)
+        association = await self._ec2.associate(f"{order.address} on {order.instance}", parameters)
         # The next describe need not ask again whether this interface is the primary one.
-        new = Address(record.allocation, text(answer, "associationId"), order.instance, *instance[2:4], record.group)
+        place = (order.instance, instance.interface, instance.private)
+        new = Address(record.allocation, association, *place, record.group)
         self._known[order.address] = new, address_state(new, {order.instance: instance}, self._region)
         return Done()
 

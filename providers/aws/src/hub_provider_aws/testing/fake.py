@@ -214,9 +214,17 @@ class FakeAws:
 
         self.fail_with(canned, times=times, action=action)
 
-    def refuse(self, status: int, code: str, message: str = "no", *, action: str = "", times: int | None = 1) -> None:
+    def refuse(
+        self,
+        status: int,
+        code: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        action: str = "",
+        times: int | None = 1,
+    ) -> None:
         """Answers the next requests, of one action if it is given, with an error of EC2."""
-        self.answer(status, error_xml(code, message), action=action, times=times)
+        self.answer(status, error_xml(code, "no"), headers, action=action, times=times)
 
     def fail_with(
         self,
@@ -262,6 +270,8 @@ class FakeAws:
         served = Served("write" if action in WRITES else "read", told, status)
         self.requests.append(served)
         self._show(served)
+        if "X-Cut" in answer.headers:
+            answer.headers["Content-Length"] = str(len(answer.get_data()) + 1)
         if status == 0:
             environ["werkzeug.socket"].shutdown(2)
             return []
