@@ -5,7 +5,8 @@ tests/unit/helm does. The generated parts are:
 
 - README.md: the table of values, from the comments of values.yaml that start with ``# --``;
 - values.schema.json: descriptions, from the same comments; the keys that must not be null; and the schema of
-  ``registry.data``, which is that of clusters.yaml.
+  ``registry.data``, which is that of clusters.yaml;
+- files/netipallocation.yaml: a copy of the hub's CustomResourceDefinition.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from hub.cli import allocations_crd
 from hub.registry import schema
 
 ROOT = Path(__file__).parents[1]
@@ -141,6 +143,7 @@ def generated() -> dict[Path, str]:
         page: readme(page.read_text("utf-8"), found),
         known: json.dumps(values_schema(json.loads(known.read_text("utf-8")), found), indent=2, ensure_ascii=False)
         + "\n",
+        CHART / "files" / "netipallocation.yaml": allocations_crd.text(),
     }
 
 

@@ -68,6 +68,7 @@ from hub.runtime.queue import KeyedQueue
 from hub.runtime.supervise import spawn
 
 if TYPE_CHECKING:
+    from hub.allocating.run import Allocating
     from hub.views.service import EndpointViews
 
 __all__ = ["Health", "Hub", "Options", "assemble", "lease_name"]
@@ -94,6 +95,7 @@ class Hub:
             earlier process may have accepted it.
         reloads: number of registry files accepted and rejected since the start.
         reloaded_at: Unix time at which the last file was accepted.
+        allocating: the allocations; None until a registry has some.
         views: endpoint views; None until a registry asks for them.
         timelines: recent changes of Services and clusters.
     """
@@ -120,6 +122,7 @@ class Hub:
         self.health = Health(clock.now())
         self.queue: KeyedQueue[TargetKey] = KeyedQueue(clock)
         self.views: EndpointViews | None = None
+        self.allocating: Allocating | None = None
         self._affected = AffectedTargets(self.registry)
         self._held: frozenset[int] = frozenset()
         """The shards that this process held at the last change."""
@@ -267,6 +270,7 @@ class Hub:
             "last accepted registry: ": self.keeper.problem,
             "history: ": self.history.problem,
             "Events: ": self.recorder.problem,
+            "allocations: ": self.allocating.trouble if self.allocating is not None else "",
         }
         return "; ".join(f"{name}{problem}" for name, problem in parts.items() if problem)
 
@@ -287,6 +291,8 @@ class Hub:
     def _cluster_changed(self, name: str) -> None:
         self.timelines.cluster_changed(name, self.fleet.state(name))
         self._wake(self._affected.of_cluster(name))
+        if self.allocating is not None:
+            self.allocating.cluster_changed(name)
 
     def _copy_changed(self, source: SourceKey) -> None:
         """Wake the targets of one source of the hub cluster; targets that copy other Services are not concerned."""
@@ -302,6 +308,8 @@ class Hub:
     def _approvals_changed(self) -> None:
         self.fleet.check_identities()
         self._wake(self.all_targets())
+        if self.allocating is not None:
+            self.allocating.wake()
 
     def _own_networks_changed(self) -> None:
         self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
@@ -385,6 +393,34 @@ class Hub:
         if self.views is not None:
             self.views.update(self.registry.views)
 
+    def _follow_allocations(self) -> None:
+        """Build the allocations; they are imported only when a registry has ``allocations:``."""
+        if self.allocating is None and self.registry.allocations is not None:
+            from hub.allocating.run import Allocating, own_node
+            from hub.events.allocations import EventReporter
+
+            self.allocating = Allocating(
+                self.client,
+                self.fleet,
+                self.host,
+                self.clock,
+                self.leading.check_duties,
+                self.elector.identity,
+                EventReporter(self.recorder),
+                self.approvals.valid,
+                own_node(os.environ),
+                act=not self.options.dry_run,
+            )
+            self.fleet.on_nodes = self.allocating.nodes_changed
+            self._lead_allocations()
+        if self.allocating is not None:
+            self.allocating.update(self.registry.allocations)
+
+    def _lead_allocations(self) -> None:
+        if self.allocating is not None:
+            settle = self.elector.duration if self.leading.elects and self.elector.took_expired else 0.0
+            self.allocating.set_leading(leading=self.leads and not self.options.dry_run, settle=settle)
+
     async def _connection(self, cluster: str) -> Client:
         """A connected client of a cluster.
 
@@ -415,6 +451,7 @@ class Hub:
         self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
         self._record_states()
         self._follow_views()
+        self._follow_allocations()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
         affected = self._affected.since(before)
         self._wake({*(self.all_targets() if affected is None else affected), *noted})
@@ -426,6 +463,7 @@ class Hub:
         self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
         self._record_states()
         self._follow_views()
+        self._follow_allocations()
         asyncio.get_running_loop().set_exception_handler(unhandled)
         async with asyncio.TaskGroup() as group:
             tasks = [
@@ -458,6 +496,8 @@ class Hub:
             self.health.stopping = True
             self.leading.end()
             self.writer.stop()
+            if self.allocating is not None:
+                await self.allocating.close()
             log.info("stopping")
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
@@ -516,6 +556,7 @@ class Hub:
         gained = self._held - before
         if self.views is not None:
             self.views.set_leading(leading=self.leads and not self.options.dry_run)
+        self._lead_allocations()
         if self.leading.count > 1 and not self.health.stopping:
             self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
             self._record_states()

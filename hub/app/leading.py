@@ -126,6 +126,16 @@ class Leading:
             raise NotLeader(f"another replica may write {target} until all have the registry in force here")
         return self.shards.check(self._assignment.of(target))
 
+    def check_duties(self) -> float:
+        """As :meth:`check`, for writes of the work that only the holder of shard 0 does.
+
+        Raises:
+            NotLeader: this process may not do it now.
+        """
+        if not self.elects:
+            return self._no_election.check(TargetKey("", ""))
+        return self.shards.check(0)
+
     # --- which registry ------------------------------------------------------------------------------
 
     def use_registry(self, registry: Registry) -> None:

@@ -16,8 +16,9 @@ from hub.errors import HubError
     type=duration,
     help="End after this long. [default: until Ctrl-C; 30s without a terminal]",
 )
+@click.option("--allocations", is_flag=True, help="Show reserved addresses that follow nodes, for two minutes.")
 @verbose
-def demo(seconds: float | None) -> int:
+def demo(seconds: float | None, allocations: bool) -> int:
     """Show the hub at work: three simulated clusters on loopback, nodes that come, fail and go.
 
     Needs neither Kubernetes nor a network. The hub is the production code; the simulated clusters come from the
@@ -31,4 +32,4 @@ def demo(seconds: float | None) -> int:
         raise HubError(
             "the demo is in the test kit; in a clone of the hub's repository: pip install ./testkit"
         ) from error
-    return main(seconds)
+    return main(seconds, allocations=allocations)

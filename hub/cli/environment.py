@@ -13,6 +13,7 @@ import msgspec
 from hub.errors import RegistryError
 
 if TYPE_CHECKING:
+    from hub.cli.importers.allocator import Allocator
     from hub.cli.importers.document import Document
 
 PSEUDO_FILE: Final = "environment"
@@ -27,12 +28,28 @@ class Environment(msgspec.Struct, frozen=True):
         content: the registry's text if it is not in a file.
         dry_run: write nothing.
         programs: programs that the registry may run.
+        allocator: what else the environment of ip-address-controller says; None = it was not imported.
     """
 
     registry: str
     content: bytes | None = None
     dry_run: bool = False
     programs: tuple[str, ...] = ()
+    allocator: Allocator | None = None
+
+
+def allocator_environment() -> Environment:
+    """Import the environment of ip-address-controller as a registry, and check it.
+
+    Raises:
+        HubError: the registry is invalid; the message names the variables.
+    """
+    from hub.cli.importers.allocator import build
+    from hub.cli.importers.variables import Variables
+
+    imported = build(Variables(os.environ), enforce=True)
+    name = str(Path.cwd() / PSEUDO_FILE)
+    return Environment(name, checked(imported.document, name), allocator=imported)
 
 
 def environment() -> Environment:

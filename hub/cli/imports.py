@@ -61,6 +61,21 @@ def env(files: Sequence[TextIO], helm: bool) -> None:
     _print(imported.document, found if helm else None, dry_run=imported.dry_run)
 
 
+@import_.command("ip-address-controller", short_help="Convert the environment of ip-address-controller.")
+@variables
+@helm
+@verbose
+def ip_address_controller(files: Sequence[TextIO], helm: bool) -> None:
+    """Convert the environment of ip-address-controller, which attaches reserved addresses to nodes.
+
+    Variables are read as by 'hub import env'. The NetIPAllocation objects stay as they are.
+    """
+    from hub.cli.importers import allocator
+
+    found = _variables(files, allocator.KNOWN)
+    _print(allocator.build(found).document, found if helm else None)
+
+
 @import_.command("inventory-script", short_help="Convert the environment of the controller's inventory script.")
 @variables
 @helm

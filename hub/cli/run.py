@@ -17,7 +17,7 @@ import click
 
 from hub.cli import logs
 from hub.cli.election import Election, leader_election
-from hub.cli.environment import Environment, environment
+from hub.cli.environment import Environment, allocator_environment, environment
 from hub.cli.exits import Exit, exit_within
 from hub.cli.limits import raise_limit
 from hub.cli.listen import listen_of, listener
@@ -30,6 +30,7 @@ from hub.cli.options import (
     boolean,
     duration,
     hub_access,
+    is_default,
     is_from_environment,
     service,
     shared_option,
@@ -40,10 +41,13 @@ from hub.cli.options import verbose as verbose_option
 
 if TYPE_CHECKING:
     from hub.app.hub import Hub, Options
+    from hub.cli.importers.allocator import Allocator
     from hub.report.server import Listen
 
 log = logging.getLogger(__name__)
 
+HEALTH_PORT: Final = 8080
+"""Where ip-address-controller answers probes."""
 STOP_WITHIN: Final = 4.7
 """Seconds from the signal to the end of the process: users may rely on 5 s after SIGTERM."""
 SWITCH_INTERVAL: Final = 0.0005
@@ -57,6 +61,12 @@ reads while threads parse kubeconfigs would take that much longer."""
     "--from-env",
     is_flag=True,
     help="Use the environment variables of the single-target controller instead of a registry; see 'hub import env'.",
+)
+@click.option(
+    "--from-allocator-env",
+    is_flag=True,
+    help="Use the environment variables of ip-address-controller instead of a registry, with its Lease and ports; "
+    "see 'hub import ip-address-controller'.",
 )
 @hub_access
 @click.option(
@@ -124,6 +134,7 @@ def run(
     /,
     registry: str | None,
     from_env: bool,
+    from_allocator_env: bool,
     once: bool,
     dry_run: bool,
     removal_grace: float,
@@ -142,11 +153,15 @@ def run(
     accepted one stays in force, also across a restart. With --from-env the inventory's program need not be allowed
     by --allow-exec, because the user who sets the variables also starts the hub.
     """
-    if from_env and is_from_environment("registry"):
+    imported = from_env or from_allocator_env
+    if imported and is_from_environment("registry"):
         registry = None
-    if from_env == (registry is not None):
+    if from_env and from_allocator_env:
+        raise click.UsageError("--from-env and --from-allocator-env cannot be combined")
+    if imported == (registry is not None):
+        option = "--from-env" if from_env else "--from-allocator-env"
         raise click.UsageError(
-            "--from-env and --registry cannot be combined" if from_env else "Missing option '--registry'"
+            f"{option} and --registry cannot be combined" if imported else "Missing option '--registry'"
         )
     verbose = ctx.ensure_object(Settings).verbose
     if once:
@@ -155,7 +170,12 @@ def run(
         logs.follow(log_format, verbose)
     from hub.model import TargetKey
 
-    found = Environment(registry) if registry is not None else environment()
+    read = environment if from_env else allocator_environment
+    found = Environment(registry) if registry is not None else read()
+    if found.allocator is not None:
+        health_probe_bind_address, metrics_bind_address = _as_allocator(
+            found.allocator, given, health_probe_bind_address, metrics_bind_address
+        )
     listen = listen_of(ctx, given)
     given["allow_exec"] = (*given["allow_exec"], *found.programs)
     dry_run = dry_run or found.dry_run
@@ -183,6 +203,23 @@ def run(
 
         return _in_loop(single_pass(make_options()))
     return _in_loop(serve(found, make_options, health_probe_bind_address, metrics_bind_address, listen))
+
+
+def _as_allocator(
+    found: Allocator, given: dict[str, Any], probes: BindAddress | None, metrics: BindAddress | None
+) -> tuple[BindAddress | None, BindAddress | None]:
+    """Use the Lease and the ports of ip-address-controller for options that are not given; returns the addresses."""
+    if is_default("leader_elect_resource_name"):
+        given["leader_elect_resource_name"] = found.lease
+    if is_default("leader_elect_lease_duration"):
+        given["leader_elect_lease_duration"] = float(found.lease_seconds)
+        if is_default("leader_elect_renew_deadline"):
+            given["leader_elect_renew_deadline"] = min(10.0, found.lease_seconds * 2 / 3)
+    if is_default("health_probe_bind_address"):
+        probes = BindAddress(None, HEALTH_PORT)
+    if is_default("metrics_bind_address"):
+        metrics = BindAddress(None, found.metrics_port)
+    return probes, metrics
 
 
 async def serve(

@@ -95,14 +95,16 @@ class Assignment:
     def part(self, shards: Collection[int]) -> Registry:
         """The part of the registry that these shards need: their targets and the clusters of these targets.
 
-        The part also contains the clusters that these shards are responsible for (:meth:`responsible_shard`), and the
-        clusters of endpoint views, which every replica serves.
+        The part also contains the clusters that these shards are responsible for (:meth:`responsible_shard`), the
+        clusters of endpoint views, which every replica serves, and with shard 0 those of allocations.
         """
         registry = self.registry
         targets = {key: spec for key, spec in registry.targets.items() if self.of(key) in shards}
         names = {LOCAL, *(name for _, name in self._needs(targets))}
         names.update(name for name in registry.clusters if self.responsible_shard(name) in shards)
         names.update(registry.views.clusters if registry.views is not None else ())
+        if 0 in shards and registry.allocations is not None:  # one replica serves all allocations
+            names.update(name for account in registry.allocations.accounts.values() for name in account.clusters)
         clusters = {name: spec for name, spec in registry.clusters.items() if name in names}
         return replace(registry, targets=targets, clusters=clusters)
 

@@ -172,6 +172,8 @@ class Elector:
     Attributes:
         continued: whether this process, when it last became the leader, took back a Lease that no other process had
             held since; False when it leads for the first time.
+        took_expired: whether this process, when it last became the leader, took a Lease that its holder had not
+            released: that holder may still be acting.
     """
 
     def __init__(
@@ -197,6 +199,7 @@ class Elector:
         self._missing: tuple[float, float] | None = None  # times of the first and last read without a Lease
         self._leading = False
         self.continued = False
+        self.took_expired = False
         self._over_another = False
         """Since this process last became the leader, it created the Lease or overwrote another holder's record."""
         self._renewed_at = float("-inf")
@@ -269,6 +272,11 @@ class Elector:
         if not self._leading:
             return 0.0
         return max(0.0, self._renewed_at + self._timing.duration - self._clock.now())
+
+    @property
+    def duration(self) -> float:
+        """Seconds that the Lease lasts without a renewal."""
+        return self._timing.duration
 
     @property
     def problem(self) -> str:
@@ -461,6 +469,7 @@ class Elector:
             transitions, version = (before.transitions + 1, before.version) if before is not None else (0, "")
             record = LeaseRecord(self.identity, self._timing.duration, stamp, stamp, transitions, version, notes)
             self._over_another = True  # set before the request: its answer may be lost
+            self.took_expired = before is not None and before.holder != ""
         self._sent.append(replace(record, version=""))
         stored = await self._call(operation(record))
         self._sent.clear()

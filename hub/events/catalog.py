@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-On = Literal["Service", "hub"]
+On = Literal["Service", "hub", "NetIPAllocation"]
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -21,7 +21,8 @@ class Reason(msgspec.Struct, frozen=True):
         name: the Event's reason, CamelCase.
         type: Normal or Warning.
         action: the hub's action that caused the Event, for the Event's ``action`` field.
-        on: the object of the Event: the Service, or the hub itself if a cluster or the registry is concerned.
+        on: the object of the Event: the Service, the allocation, or the hub itself if a cluster or the registry is
+            concerned.
         meaning: explanation on the reference page.
         remedy: what to do, on the reference page; "" = nothing.
         after: seconds that a finding must last before it makes an Event, since some appear briefly with each new node.
@@ -266,6 +267,91 @@ REMOVAL: Final = _warning(
     "put the entries back, or run the `hub approve registry` command in the message",
     by_source=False,
 )
+
+# --- allocations (docs/allocations.md) ------------------------------------------------------------------
+for _name, _action, _meaning in (
+    ("AddressAttached", "Attach", "an address that was free is attached to a node"),
+    ("AddressMoved", "Move", "an address moved to another node; the message has the cause"),
+    ("AddressRestored", "Move", "no other node took an address: it is back on the node that it came from"),
+):
+    _normal(_name, _action, "NetIPAllocation", _meaning)
+for _name, _action, _meaning, _remedy in (
+    (
+        "AddressWaiting",
+        "Attach",
+        "an address waits for a node for ten minutes",
+        "`hub why ADDRESS` says why no node can take it",
+    ),
+    (
+        "AddressConflict",
+        "Attach",
+        "an older allocation claims the address",
+        "remove it from one of the two allocations",
+    ),
+    (
+        "AddressElsewhere",
+        "Attach",
+        "something that is no node of the account's clusters has the address; the hub takes nothing from strangers",
+        "free the address there, or remove it from the allocation",
+    ),
+    (
+        "AddressInvalid",
+        "Attach",
+        "an entry is no IPv4 address, is not allowed, or is not reserved",
+        "correct the entry, or `addresses` of the account",
+    ),
+    (
+        "AddressFlapping",
+        "Move",
+        "an address moved too often because of nodes that are not Ready; it stays for 30 minutes",
+        "find out why these nodes are not Ready",
+    ),
+    (
+        "MoveWithheld",
+        "Withhold",
+        "more addresses would move than `limits` allow",
+        "look at `hub plan`; `hub approve` lets the moves begin",
+    ),
+    (
+        "MoveFailed",
+        "Move",
+        "a step of a move, or a change of a label, fails",
+        "the message names the permission or the place",
+    ),
+    (
+        "DrainBlocked",
+        "Move",
+        "a cordoned node keeps its address for ten minutes because its workload still runs there",
+        "add one spare address, or set a finite `cordonedHold`",
+    ),
+    ("EvictionBlocked", "Evict", "a Pod that stayed behind cannot be evicted", "look at its PodDisruptionBudget"),
+    ("CloudFailed", "Describe", "the cloud does not answer the account", "the message names account and cause"),
+    (
+        "CloudQuota",
+        "Describe",
+        "the account's rate limit or quota is used up",
+        "ask less often (`interval`), or raise the quota",
+    ),
+    (
+        "OwnNodeWaits",
+        "Move",
+        "a move would cut off the node that the hub runs on",
+        "run a second replica elsewhere, or set `ownNode: allow`",
+    ),
+    (
+        "OtherController",
+        "Withhold",
+        "another controller renews the interlock's Lease; the hub changes nothing",
+        "stop that controller",
+    ),
+    (
+        "SchemaOutdated",
+        "Withhold",
+        "the installed CRD has no status; the hub changes nothing",
+        "`hub allocations crd | kubectl apply -f -`",
+    ),
+):
+    _warning(_name, _action, "NetIPAllocation", _meaning, _remedy, by_source=False)
 
 REASONS: Final[dict[str, Reason]] = dict(_all)
 

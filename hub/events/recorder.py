@@ -142,7 +142,7 @@ class Recorder:
                 await self._send(series, name)
             except NotFound:
                 if not series.name:  # the namespace does not exist
-                    self._forbidden.pop(series.key.regarding.namespace, None)
+                    self._forbidden.pop(_namespace(series.key.regarding), None)
                     break
                 series.name = ""  # the Event has expired: create another
                 continue
@@ -156,13 +156,13 @@ class Recorder:
                 await self._clock.sleep(backoff.next(self._clock.now()))
                 continue
             self.written += 1
-            self._forbidden.pop(series.key.regarding.namespace, None)
+            self._forbidden.pop(_namespace(series.key.regarding), None)
             return
         self.refused += 1
         self._series.forget(series)
 
     def _log_refusal(self, series: Series, error: ApiError) -> None:
-        namespace = series.key.regarding.namespace
+        namespace = _namespace(series.key.regarding)
         if isinstance(error, Forbidden) and NAMESPACE_ENDS not in error.message:
             rule = f"the hub's account lacks the rule «{RULE}», or the API does not take Events there"
             text = f"no Events in namespace {namespace}: 403: {rule}: {error.message}"
@@ -177,7 +177,7 @@ class Recorder:
 
         Every try uses the same name, so that a second create after a lost answer fails with AlreadyExists.
         """
-        path = f"/apis/events.k8s.io/v1/namespaces/{series.key.regarding.namespace}/events"
+        path = f"/apis/events.k8s.io/v1/namespaces/{_namespace(series.key.regarding)}/events"
         if series.name:
             body = msgspec.json.encode({"series": self._repeated(series)})
             path = f"{path}/{series.name}"
@@ -193,7 +193,7 @@ class Recorder:
         body: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": regarding.namespace},
+            "metadata": {"name": name, "namespace": _namespace(regarding)},
             "eventTime": self._stamp(series.seen_at),
             "type": reason.type,
             "reason": reason.name,
@@ -225,3 +225,8 @@ class Recorder:
         """A new name, as in client-go: the object's name and the time in nanoseconds, made unique."""
         self._last_name = max(self._last_name + 1, int(self._clock.wall() * 1e9))
         return f"{regarding.name[:NAME_ROOM]}.{self._last_name:x}"
+
+
+def _namespace(regarding: Regarding) -> str:
+    """The namespace of an Event: that of its object; ``default`` for objects without one, as kubectl expects."""
+    return regarding.namespace or "default"

@@ -365,28 +365,32 @@ def _namespaced(meta: _Meta) -> ObjectKey:
     return ObjectKey(meta.namespace, meta.name)
 
 
-def _named(meta: _Meta) -> str:
+def named(meta: _Meta) -> str:
+    """The key of an object without a namespace."""
     return meta.name
 
 
-_KINDS = {
-    "nodes": "NodeList",
-    "services": "ServiceList",
-    "endpointslices": "EndpointSliceList",
-    "configmaps": "ConfigMapList",
-    "secrets": "SecretList",
-}
-
-
-def _resource(
+def resource(
     path: str,
-    name: str,
+    kind: str,
     wire: type[Any],
     reduce: Callable[[Any], T],
     key: Callable[[_Meta], Any],
     rule: str,
     peek: Callable[[bytes], tuple[Any, str]] | None = None,
 ) -> Resource[T]:
+    """How to list, watch and decode one kind.
+
+    Args:
+        path: the path of the collection.
+        kind: the kind of its objects.
+        wire: the struct to decode; it has ``metadata``.
+        reduce: turns a decoded struct into the value that is kept.
+        key: the key of an object.
+        rule: the RBAC rule for messages.
+        peek: see :class:`Resource`.
+    """
+    name, list_kind = path.rpartition("/")[2], f"{kind}List"
     kinds = msgspec.defstruct(
         "List",
         [("items", list[wire] | None), ("metadata", _ListMeta), ("kind", str, "")],  # type: ignore[valid-type]
@@ -397,7 +401,7 @@ def _resource(
 
     def read(body: bytes) -> KindOfPage[T]:
         page = decode_list(body)
-        items = page.items or () if page.kind == _KINDS[name] else ()
+        items = page.items or () if page.kind == list_kind else ()
         objects = {key(item.metadata): reduce(item) for item in items}
         return page.kind, objects, page.metadata.resource_version, page.metadata.continue_
 
@@ -412,11 +416,11 @@ def _resource(
             pass
         return _odd_event(line, key)
 
-    list_page = partial(_list_page, path, name, read)
+    list_page = partial(_list_page, path, list_kind, read)
     return Resource(path, name, list_page, event, rule, peek)
 
 
-def _list_page(path: str, name: str, read: Callable[[bytes], KindOfPage[T]], body: bytes) -> Page[T]:
+def _list_page(path: str, kind: str, read: Callable[[bytes], KindOfPage[T]], body: bytes) -> Page[T]:
     """Decode a page of a list.
 
     Raises:
@@ -425,11 +429,12 @@ def _list_page(path: str, name: str, read: Callable[[bytes], KindOfPage[T]], bod
     try:
         found, objects, version, token = read(body)
     except UNDECODABLE as error:
+        name = path.rpartition("/")[2]
         raise BadAnswer(200, "", f"a list of {name} that does not decode ({fault(error)})", what=path) from error
-    if found != _KINDS[name]:
-        raise BadAnswer(200, "", f"{found or 'something without a kind'} instead of a {_KINDS[name]}", what=path)
+    if found != kind:
+        raise BadAnswer(200, "", f"{found or 'something without a kind'} instead of a {kind}", what=path)
     if not version:
-        raise BadAnswer(200, "", f"a {_KINDS[name]} without a resourceVersion", what=path)
+        raise BadAnswer(200, "", f"a {kind} without a resourceVersion", what=path)
     return objects, version, token
 
 
@@ -449,14 +454,7 @@ def _odd_event(line: bytes, key: Callable[[_Meta], Any]) -> Event:
     return Event(decoded.type, key(meta), None, meta.resource_version)
 
 
-NODES: Resource[Node] = _resource(
-    "/api/v1/nodes",
-    "nodes",
-    _WireNode,
-    _node,
-    _named,
-    "nodes: get, list, watch",
-)
+NODES: Resource[Node] = resource("/api/v1/nodes", "Node", _WireNode, _node, named, "nodes: get, list, watch")
 
 
 def _peek_slice(line: bytes) -> tuple[ObjectKey, str]:
@@ -471,25 +469,26 @@ def _peek_slice(line: bytes) -> tuple[ObjectKey, str]:
     return _namespaced(meta), meta.resource_version
 
 
-SLICES: Resource[Slice] = _resource(
+SLICE_LIST = "EndpointSliceList"
+SLICES: Resource[Slice] = resource(
     "/apis/discovery.k8s.io/v1/endpointslices",
-    "endpointslices",
+    "EndpointSlice",
     _WireSlice,
     _slice,
     _namespaced,
     "endpointslices.discovery.k8s.io: get, list, watch, create, update, delete",
     _peek_slice,
 )
-SERVICES: Resource[Service] = _resource(
-    "/api/v1/services", "services", _WireService, _service, _namespaced, "services: get, list, watch"
+SERVICES: Resource[Service] = resource(
+    "/api/v1/services", "Service", _WireService, _service, _namespaced, "services: get, list, watch"
 )
 
-CONFIG_MAPS: Resource[ConfigMap] = _resource(
-    "/api/v1/configmaps", "configmaps", _WireConfigMap, _config_map, _namespaced, "configmaps: get, list, watch"
+CONFIG_MAPS: Resource[ConfigMap] = resource(
+    "/api/v1/configmaps", "ConfigMap", _WireConfigMap, _config_map, _namespaced, "configmaps: get, list, watch"
 )
 
-SECRETS: Resource[SecretData] = _resource(
-    "/api/v1/secrets", "secrets", _WireSecret, _secret, _namespaced, "secrets: get, list, watch"
+SECRETS: Resource[SecretData] = resource(
+    "/api/v1/secrets", "Secret", _WireSecret, _secret, _namespaced, "secrets: get, list, watch"
 )
 
 _decode_slice = msgspec.json.Decoder(_WireSlice).decode
@@ -511,13 +510,13 @@ def slices_reusing(known: Callable[[ObjectKey, str, str], Slice | None]) -> Reso
         page = _decode_raw_list(body)
         version = page.metadata.resource_version
         objects: dict[Any, Slice] = {}
-        for raw in page.items or () if page.kind == _KINDS[SLICES.name] else ():
+        for raw in page.items or () if page.kind == SLICE_LIST else ():
             meta = _decode_meta_only(raw).metadata
             key = _namespaced(meta)
             objects[key] = known(key, meta.resource_version, version) or _slice(_decode_slice(raw))
         return page.kind, objects, version, page.metadata.continue_
 
-    return SLICES._replace(list_page=partial(_list_page, SLICES.path, SLICES.name, read))
+    return SLICES._replace(list_page=partial(_list_page, SLICES.path, SLICE_LIST, read))
 
 
 def decode_identity(body: bytes) -> protobuf.Identity:

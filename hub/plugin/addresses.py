@@ -35,9 +35,8 @@ from hub.cloud import (
     Unknown,
     Unsupported,
 )
-from hub.errors import ProviderError
 from hub.model import Node
-from hub.plugin.spec import HubContext, TransientProviderError
+from hub.plugin.spec import AddressConflict, HubContext, QuotaExceeded, UnsupportedInstance
 
 if TYPE_CHECKING:
     import msgspec
@@ -66,18 +65,6 @@ __all__ = [
     "Unsupported",
     "UnsupportedInstance",
 ]
-
-
-class AddressConflict(ProviderError):
-    """The address or the instance is not as the order expects; nothing was changed. The hub describes it again."""
-
-
-class QuotaExceeded(TransientProviderError):
-    """The account's rate limit or quota is used up: all its acts wait ``retry_after``, or 5 s doubling to 5 minutes."""
-
-
-class UnsupportedInstance(ProviderError):
-    """The instance can never take the address, for example because of its kind, region or zone."""
 
 
 class AccountContext(Protocol):

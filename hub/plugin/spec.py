@@ -59,6 +59,18 @@ class TerminalProviderError(ProviderError):
     """The provider cannot answer until its configuration or credentials change."""
 
 
+class AddressConflict(ProviderError):
+    """The address or the instance is not as the order expects; nothing was changed. The hub describes it again."""
+
+
+class QuotaExceeded(TransientProviderError):
+    """The account's rate limit or quota is used up: all its acts wait ``retry_after``, or 5 s doubling to 5 minutes."""
+
+
+class UnsupportedInstance(ProviderError):
+    """The instance can never take the address, for example because of its kind, region or zone."""
+
+
 class NodeProvider(Protocol):
     """Resolves remote Nodes to addresses."""
 
@@ -310,8 +322,8 @@ class ProviderType:
     Attributes:
         name: the same as the entry point's name.
         open: called once for each (cluster, configuration) with the context, the validated configuration and the value
-            that ``shared`` yielded (None without it); returns an async context manager that yields the provider. None: the
-            type has ``addresses`` only.
+            that ``shared`` yielded (None without it); returns an async context manager that yields the provider. None =
+            the type has ``addresses`` only.
         config: the model of ``provider.config``: a pydantic model, or a msgspec struct, which imports 0.15 s faster and
             takes 15 MB less memory; :class:`NoConfig` if there is nothing to configure.
         shared: opened once before the first ``open``, and again after the type's event loop was replaced; None = the

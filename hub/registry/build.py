@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from hub.model import LOCAL, TargetKey
+from hub.model import LOCAL, ObjectKey, TargetKey
 from hub.registry import models
 from hub.registry.selection import Selection
 from hub.registry.spec import (
+    AccountSpec,
+    AllocationLimits,
+    AllocationsSpec,
     AnnotationPolicy,
     ClusterSpec,
     CopyRule,
@@ -74,8 +78,11 @@ def provider(entry: models.Provider | None) -> ProviderRef | None:
     """The reference to a provider, with its configuration as canonical JSON; None if none is written."""
     if entry is None:
         return None
-    config = json.dumps(entry.config or {}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return ProviderRef(entry.name, config)
+    return ProviderRef(entry.name, _canonical(entry.config))
+
+
+def _canonical(config: Mapping[str, Any] | None) -> str:
+    return json.dumps(config or {}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _kubeconfig(entry: models.Kubeconfig | None, folder: Path, place: str) -> KubeconfigPath | KubeconfigSecret | None:
@@ -296,6 +303,40 @@ def views(entry: models.Views | None) -> ViewsSpec | None:
             select=entry.select,
             hooks=None if entry.hooks is None else tuple(dict.fromkeys(entry.hooks)),
         )
+    )
+
+
+def allocations(
+    entry: models.Allocations | None, clouds: Iterable[models.CloudAccount], broken: Mapping[str, str]
+) -> AllocationsSpec | None:
+    """The spec of ``allocations:``; None if the key is not written.
+
+    Args:
+        entry: the section; its own list of accounts is not used.
+        clouds: the valid accounts.
+        broken: account name -> text of its problems.
+    """
+    if entry is None:
+        return None
+    accounts = {
+        cloud.name: AccountSpec(
+            cloud.name,
+            ProviderRef(cloud.provider, _canonical(cloud.config)),
+            tuple(cloud.addresses),
+            **_written(clusters=_tuple(cloud.clusters), interval=cloud.interval),
+        )
+        for cloud in clouds
+        if cloud.name not in broken
+    }
+    hold = inf if entry.cordoned_hold is None else entry.cordoned_hold
+    return AllocationsSpec(
+        accounts,
+        broken,
+        enforce=entry.mode == "enforce",
+        interlock=None if entry.interlock is None else ObjectKey(*_key(entry.interlock)),
+        limits=AllocationLimits(**_keys(entry.limits), **_written(own_node=entry.own_node)),
+        cordoned_hold=hold if "cordoned_hold" in entry.model_fields_set else None,
+        **_written(not_ready_grace=entry.not_ready_grace, eviction=entry.eviction),
     )
 
 

@@ -62,6 +62,7 @@ def check(data: Raw, report: Report) -> Selection:
         _service(path, service, report)
         _sources(path, service, selection, report)
     _views(data, selection, report)
+    _allocations(data, selection, report)
     return selection
 
 
@@ -164,6 +165,30 @@ def _views(data: Raw, selection: Selection, report: Report) -> None:
     for path, name in _items(views, "clusters", ("views",)):
         if isinstance(name, str) and name != LOCAL and name not in selection.names:
             report.add(path, f"no cluster is named {shown(name)}", did_you_mean(name, (*selection.names, LOCAL)))
+
+
+def _allocations(data: Raw, selection: Selection, report: Report) -> None:
+    section = data.get("allocations")
+    if not isinstance(section, dict):
+        return
+    first: dict[str, KeyPath] = {}
+    for path, cloud in _items(section, "clouds", ("allocations",)):
+        if not isinstance(cloud, dict):
+            continue
+        name = cloud.get("name")
+        if isinstance(name, str) and name in first:
+            line = report.places[(*first[name], "name")][0]
+            report.add((*path, "name"), f"{shown(name)} is declared twice", f"first in line {line}")
+        elif isinstance(name, str):
+            first[name] = path
+        for at, network in _items(cloud, "addresses", path):
+            if isinstance(network, str) and ":" in network:
+                report.add(at, f"{shown(network)} is not IPv4; allocations have IPv4 addresses only")
+        for at, cluster in _items(cloud, "clusters", path):
+            if isinstance(cluster, str) and cluster != LOCAL and cluster not in selection.names:
+                report.add(
+                    at, f"no cluster is named {shown(cluster)}", did_you_mean(cluster, (*selection.names, LOCAL))
+                )
 
 
 def _health(path: KeyPath, layer: Raw, report: Report) -> None:

@@ -26,6 +26,8 @@ from hub.registry.values import kind, shown
 
 VERSION: Final = 1
 _SECTIONS: Final = ("clusters", "services")
+_ANY_CLOUD: Final = {"name": "any", "provider": "any", "addresses": ["0.0.0.0/0"]}
+"""Stands for the accounts where only the rest of the section is checked."""
 _START: Final = "start with version: 1"
 
 
@@ -97,9 +99,14 @@ def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: by
     _nothing(data, (), report)
     notyet.refuse(data, report)
     head = validate(
-        models.Head, {key: value for key, value in data.items() if key not in _SECTIONS}, (), report, _SECTIONS
+        models.Head,
+        {key: _without_clouds(key, value) for key, value in data.items() if key not in _SECTIONS},
+        (),
+        report,
+        _SECTIONS,
     )
     good = {section: _entries(data, section, report) for section in _SECTIONS}
+    clouds = _clouds(data, report)
     selection = checks.check(data, report)
     if head is None or report.fatal:
         return None
@@ -129,6 +136,7 @@ def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: by
         folder=str(folder),
         annotations=build.annotation_policy(head.annotations, targets),
         views=build.views(head.views),
+        allocations=build.allocations(head.allocations, clouds, _broken_clouds(data, broken)),
     )
 
 
@@ -142,7 +150,7 @@ def _frozen(
     clusters: dict[str, str] = {}
     targets: dict[TargetKey, str] = {}
     names: set[str] = set()
-    for (section, index), problems in broken.items():
+    for (section, index), problems in ((path, found) for path, found in broken.items() if len(path) == 2):
         raw = data[str(section)][index]
         text = "; ".join(map(str, problems))
         if section == "clusters":
@@ -166,6 +174,36 @@ def _entries(data: Mapping[str, Any], section: str, report: Report) -> dict[KeyP
     return found
 
 
+def _without_clouds(key: str, value: Any) -> Any:
+    """The section ``allocations`` without the accounts, which are checked one by one; other values as they are."""
+    if key == "allocations" and isinstance(value, dict) and isinstance(value.get("clouds"), list) and value["clouds"]:
+        return {**value, "clouds": [_ANY_CLOUD]}
+    return value
+
+
+def _clouds(data: Mapping[str, Any], report: Report) -> list[models.CloudAccount]:
+    """The valid accounts; problems go into ``report``."""
+    section = data.get("allocations")
+    listed = section.get("clouds") if isinstance(section, dict) else None
+    found: list[models.CloudAccount] = []
+    for index, raw in enumerate(listed if isinstance(listed, list) else ()):
+        path = ("allocations", "clouds", index)
+        if not isinstance(raw, dict):
+            report.add(path, f"must be a mapping, not {kind(raw)}", "start it with name:", fatal=True)
+        elif (entry := validate(models.CloudAccount, raw, path, report)) is not None:
+            found.append(entry)
+    return found
+
+
+def _broken_clouds(data: Mapping[str, Any], broken: Mapping[KeyPath, tuple[Problem, ...]]) -> dict[str, str]:
+    """Names of the broken accounts -> their problems."""
+    return {
+        data["allocations"]["clouds"][path[2]]["name"]: "; ".join(map(str, problems))
+        for path, problems in broken.items()
+        if len(path) == 3
+    }
+
+
 def _nothing(value: object, path: KeyPath, report: Report) -> None:
     """Report keys and list items without a value (null), except inside a provider's ``config``."""
     if report.covers(path):
@@ -174,7 +212,11 @@ def _nothing(value: object, path: KeyPath, report: Report) -> None:
         report.add(path, "has no value", "give it one or remove the key", on_key=True, fatal=len(path) == 2)
     elif isinstance(value, dict):
         for key, inner in value.items():
-            if inner is None or key != "config" or path[-1:] != ("provider",):
+            if (
+                inner is None
+                or key != "config"
+                or not (path[-1:] == ("provider",) or path[:2] == ("allocations", "clouds"))
+            ):
                 _nothing(inner, (*path, key), report)
     elif isinstance(value, list):
         for index, inner in enumerate(value):

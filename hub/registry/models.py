@@ -86,6 +86,7 @@ PortOrName = Annotated[
 ]
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
 ProbeInterval = Annotated[float, PlainValidator(values.probe_interval), _schema(durations.PATTERN, "5s")]
+AskInterval = Annotated[float, PlainValidator(values.ask_interval), _schema(durations.PATTERN, "15s")]
 ProbeTimeout = Annotated[float, PlainValidator(values.probe_timeout), _schema(durations.PATTERN, "3s")]
 HeaderName = Annotated[str, PlainValidator(values.header_name), _schema(values.HEADER_PATTERN, "X-Probe", longest=63)]
 HeaderValue = Annotated[str, PlainValidator(values.header_value), WithJsonSchema({"type": "string", "maxLength": 1024})]
@@ -371,6 +372,58 @@ class Views(Section):
     hooks: list[ProviderName] | None = optional("Installed consumers (entry points hub.views) to call.", [])
 
 
+class CloudAccount(Section):
+    """A cloud login whose reserved addresses allocations may use."""
+
+    name: Label = required("Unique; `spec.cloud.account` of an allocation names it.")
+    provider: ProviderName = required("An installed provider with the capability addresses (see `hub providers`).")
+    config: dict[str, Any] | None = optional("The provider's own configuration.", {})
+    addresses: list[Cidr] = required(
+        "Addresses outside of these networks are never claimed; 0.0.0.0/0 must be written out.", min_length=1
+    )
+    clusters: list[Label] | None = optional("Clusters whose nodes may hold them.", ["local"], min_length=1)
+    interval: AskInterval | None = optional("The addresses are described at most so often while nothing moves.", "15s")
+
+
+class AllocationLimits(Section):
+    """The brakes of allocations (docs/allocations.md)."""
+
+    concurrent: Annotated[int, Field(ge=1, le=100)] | None = optional("Most moves of an account at a time.", 5)
+    moves: Percent | None = optional("Most of a pool's attached addresses that move within `window`.", "50%")
+    window: Duration | None = optional("See `moves`.", "10m")
+    per_address: Annotated[int, Field(ge=1, le=3)] | None = optional(
+        "An address that moved so often within `perAddressWindow` stays on a node that is not Ready for 30 m.", 3
+    )
+    per_address_window: Duration | None = optional("See `perAddress`.", "1h")
+    dwell: Duration | None = optional("How long an address stays before it leaves a node that no longer fits.", "5m")
+    max_not_ready: Percent | None = optional(
+        "While more nodes than this are not Ready, no address leaves for that.", "50%"
+    )
+
+
+class Allocations(Section):
+    """Reserved addresses on the right nodes (docs/allocations.md)."""
+
+    mode: Literal["observe", "enforce"] | None = optional(
+        "observe: plan and status, but no change of a cloud or a node.", "observe"
+    )
+    interlock: ObjectName | None = optional(
+        "namespace/name of another controller's Lease: while somebody renews it, the hub changes nothing."
+    )
+    clouds: list[CloudAccount] = required("The accounts.", min_length=1)
+    not_ready_grace: Duration | None = optional("How long a node may be not Ready before its address leaves.", "30s")
+    cordoned_hold: Hold | None = optional(
+        "How long a cordoned node with the workload keeps its address. Default for DaemonSets: 5m.", "never"
+    )
+    eviction: Literal["None", "Evict", "ForceDelete"] | None = optional(
+        "The most that an allocation may ask for, for Pods that stay behind on a node that lost its address.", "Evict"
+    )
+    limits: AllocationLimits | None = optional("The brakes.")
+    own_node: Literal["last", "never", "allow"] | None = optional(
+        "Whether addresses go to the node that the hub runs on.", "last"
+    )
+
+
 class Head(Section):
     """The file without its clusters and services."""
 
@@ -386,6 +439,7 @@ class Head(Section):
     )
     defaults: Defaults | None = optional("Applies unless the source, the service or the cluster says otherwise.")
     annotations: Annotations | None = optional("Copies that Services ask for by annotation.")
+    allocations: Allocations | None = optional("Reserved addresses on nodes (NetIPAllocation objects).")
     views: Views | None = optional(
         "Endpoint views: (service, port, endpoint) objects for programs that route traffic themselves."
     )

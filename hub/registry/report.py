@@ -92,8 +92,8 @@ class Report:
         """Path of an entry (``("clusters", 2)``) -> its problems in file order, for all entries that have any."""
         found: dict[KeyPath, list[Problem]] = {}
         for (path, _), (problem, _) in self._found.items():
-            if is_entry(path[:2]):
-                found.setdefault(path[:2], []).append(problem)
+            if (entry := entry_of(path)) is not None:
+                found.setdefault(entry, []).append(problem)
         return {entry: tuple(sorted(problems)) for entry, problems in found.items()}
 
     @property
@@ -102,9 +102,16 @@ class Report:
         return any(fatal or not _inside_entry(path) for (path, _), (__, fatal) in self._found.items())
 
 
+def entry_of(path: KeyPath) -> KeyPath | None:
+    """The path of the entry (a cluster, a service or a cloud account) that a place belongs to; None if to none."""
+    depth = 3 if path[:2] == ("allocations", "clouds") else 2
+    listed = depth == 3 or path[:1] in (("clusters",), ("services",))
+    return path[:depth] if listed and len(path) >= depth and isinstance(path[depth - 1], int) else None
+
+
 def is_entry(path: KeyPath) -> bool:
-    """Whether this is the path of one cluster or service."""
-    return len(path) == 2 and path[0] in ("clusters", "services") and isinstance(path[1], int)
+    """Whether this is the path of one entry."""
+    return entry_of(path) == path
 
 
 def _inside_entry(path: KeyPath) -> bool:
@@ -112,7 +119,10 @@ def _inside_entry(path: KeyPath) -> bool:
 
     A problem of the entry's name rejects the whole file, since an entry without a name cannot be frozen.
     """
-    return is_entry(path[:2]) and (len(path) == 2 or path[2] not in ("name", "namespace"))
+    entry = entry_of(path)
+    if entry is None:
+        return False
+    return path == entry or path[len(entry)] not in ("name", "namespace")
 
 
 def written(path: KeyPath) -> str:

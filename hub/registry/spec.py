@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from hub.model import LOCAL, Finding, TargetKey, join_first
+from hub.model import LOCAL, Finding, ObjectKey, TargetKey, join_first
 
 Network = IPv4Network | IPv6Network
 
@@ -252,6 +252,58 @@ class ViewsSpec(msgspec.Struct, frozen=True):
     hooks: tuple[str, ...] = ()
 
 
+class AccountSpec(msgspec.Struct, frozen=True):
+    """One entry of ``allocations.clouds``.
+
+    Attributes:
+        provider: the provider with the account's configuration.
+        addresses: nothing outside of these networks may be claimed.
+        clusters: whose nodes may hold addresses.
+        interval: seconds between descriptions.
+    """
+
+    name: str
+    provider: ProviderRef
+    addresses: tuple[Network, ...]
+    clusters: tuple[str, ...] = (LOCAL,)
+    interval: float = 15.0
+
+
+class AllocationLimits(msgspec.Struct, frozen=True):
+    """``allocations.limits`` and ``ownNode``. Seconds and fractions."""
+
+    concurrent: int = 5
+    moves: float = 0.5
+    window: float = 600.0
+    per_address: int = 3
+    per_address_window: float = 3600.0
+    dwell: float = 300.0
+    max_not_ready: float = 0.5
+    own_node: Literal["last", "never", "allow"] = "last"
+
+
+class AllocationsSpec(msgspec.Struct, frozen=True):
+    """``allocations:``.
+
+    Attributes:
+        accounts: by name.
+        broken: account name -> text of the problems, for accounts whose entries are broken and therefore frozen.
+        enforce: whether addresses and labels are changed.
+        interlock: the Lease of another controller, or None.
+        cordoned_hold: seconds; None = never, but 5 minutes for DaemonSets; ``inf`` = never, also for these.
+        eviction: the most that an allocation may ask for.
+    """
+
+    accounts: Mapping[str, AccountSpec]
+    broken: Mapping[str, str] = msgspec.field(default_factory=dict)
+    enforce: bool = False
+    interlock: ObjectKey | None = None
+    not_ready_grace: float = 30.0
+    cordoned_hold: float | None = None
+    eviction: Literal["None", "Evict", "ForceDelete"] = "Evict"
+    limits: AllocationLimits = AllocationLimits()
+
+
 class Registry(msgspec.Struct, frozen=True):
     """A whole accepted clusters.yaml.
 
@@ -268,6 +320,7 @@ class Registry(msgspec.Struct, frozen=True):
         withdrawn: Services that no longer ask for a copy; the removal of their slices does not count as a removal by
             the file.
         views: None = no endpoint views.
+        allocations: None = no addresses are attached to nodes.
     """
 
     owner: str
@@ -284,6 +337,7 @@ class Registry(msgspec.Struct, frozen=True):
     notes: Mapping[TargetKey, Finding] = msgspec.field(default_factory=dict)
     withdrawn: frozenset[TargetKey] = frozenset()
     views: ViewsSpec | None = None
+    allocations: AllocationsSpec | None = None
 
 
 REGISTRY_HELD: Final = "RegistryRemovalWithheld"

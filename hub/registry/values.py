@@ -129,6 +129,11 @@ def probe_interval(value: object) -> float:
     return _between(value, 0.1, 3600.0, "100ms", "1h")
 
 
+def ask_interval(value: object) -> float:
+    """Seconds between descriptions of an account's addresses: 10 s to 1 h."""
+    return _between(value, 10.0, 3600.0, "10s", "1h")
+
+
 def probe_timeout(value: object) -> float:
     """Timeout of a probe in seconds: 10 ms to 1 min."""
     return _between(value, 0.01, 60.0, "10ms", "1m")

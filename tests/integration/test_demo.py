@@ -136,3 +136,21 @@ def test_demo_draws_a_table_on_a_terminal(tmp_path: Path) -> None:
     assert re.search(r"edge/payments +21/21 +7/7 +7/7 +7/7", text)
     assert re.search(r"payments-us +Ready", text)
     assert text.rstrip().splitlines()[-1].startswith(SUMMARY)
+
+
+def test_demo_of_allocations_attaches_every_address(start: Start) -> None:
+    """``hub demo --allocations`` attaches the three addresses to nodes of their own, says so, and exits 0."""
+    out, err = start("--allocations", "--for", "8s").communicate(timeout=60)
+    assert "every address is on a Ready node of its own, and the labels follow" in out, out + err
+    assert all(f"198.18.0.{number} Attached on node-" in out for number in (1, 2, 3)), out
+
+
+@pytest.mark.nightly
+def test_demo_of_allocations_follows_its_whole_script(start: Start) -> None:
+    """Cordons, a failing node, a deleted machine and an outage of the cloud leave every address where it may be."""
+    out, err = start("--allocations").communicate(timeout=240)
+    assert "every address is on a Ready node of its own, and the labels follow" in out, out + err
+    moves = [cause for cause in ("(Drained)", "(NotReady)", "(Free)") if cause in out]
+    assert len(moves) == 3, out
+    outage = out.partition("the cloud fails")[2].partition("the cloud answers again")[0]
+    assert "Detaching" not in outage, outage

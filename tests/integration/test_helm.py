@@ -24,6 +24,7 @@ from hub.cli.exits import Exit
 from hub.election import MOST_SHARDS
 from hub.election.lease import lease_of
 from hub.model import LABEL_SOURCE_CLUSTER
+from tests.support import allocations
 from tests.support.api import Api, ApiRefused, Object
 from tests.support.apiserver.audit import Mark
 from tests.support.apiserver.controllers import ControllerManager
@@ -167,11 +168,12 @@ def test_examples_pass_a_server_side_dry_run(helm: Helm, hub_cluster: ApiServer)
 def test_only_necessary_rules_are_cluster_wide(helm: Helm) -> None:
     """Only the role for Services and slices and the policy are cluster-wide. Other rules come with their feature."""
     scoped = {"ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    scoped |= {"CustomResourceDefinition"}  # with allocations
     for example in [None, *EXAMPLES]:
         rendered = helm.template(example)
         wide = [manifest["kind"] for manifest in rendered if "namespace" not in manifest["metadata"]]
         assert {kind for kind in wide if kind != "ConfigMap"} <= scoped  # which extraObjects of an example adds
-        for rule in find(rendered, "ClusterRole")["rules"]:
+        for rule in [rule for each in rendered if each["kind"] == "ClusterRole" for rule in each["rules"]]:
             assert "*" not in str(rule)
             assert "secrets" not in rule["resources"]
     bare = helm.template({"rbac": {"serviceCIDRs": False}, "hub": {"events": False}})
@@ -752,10 +754,13 @@ def test_the_policy_has_no_type_errors(helm: Helm, hub_cluster: ApiServer) -> No
     """Kubernetes' type check of the policy's expressions finds nothing, with default values and with any example."""
     api = hub_cluster.api
     made = []
+    allocations.define(api)  # one policy is about its objects
     for number, example in enumerate([None, *EXAMPLES]):
-        policy = find(helm.template(example), "ValidatingAdmissionPolicy")
-        policy["metadata"]["name"] = f"policy-{number}"
-        made.append(path(api, api.post(collection(api, policy), policy)))
+        for policy in helm.template(example):
+            if policy["kind"] == "ValidatingAdmissionPolicy":
+                policy["metadata"]["name"] += f"-{number}"
+                made.append(path(api, api.post(collection(api, policy), policy)))
+    policy = find(helm.template(), "ValidatingAdmissionPolicy")
     with ControllerManager(hub_cluster, ["validatingadmissionpolicy-status-controller"]):
         for policy_path in made:
             status = eventually(lambda policy_path=policy_path: checked(api.get(policy_path)), 30)

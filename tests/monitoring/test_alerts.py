@@ -4,49 +4,21 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from hub.events.catalog import REASONS
 from hub.report.metrics_catalog import GUARD_REASONS, METRICS, PREFIX
-from tests.support.prometheus import ALERTS, ROOT, program
+from tests.support.alerts import RUNBOOKS, Case, check_annotations, check_metrics, check_runbook, promtool, rules
+from tests.support.prometheus import ALERTS, ALLOCATION_ALERTS, ROOT, program
 
-RULES: list[dict[str, Any]] = [
-    rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
-]
-RUNBOOKS = ROOT / "docs" / "runbooks"
+RULES = rules(ALERTS)
 CHART = ROOT / "helm" / "endpointslice-hub"
 NAME = "EndpointSliceHub"
 ONE = 'job="hub",instance="10.0.0.1:8080",pod="hub-0"'
 OTHER = 'job="hub",instance="10.0.0.2:8080",pod="hub-1"'
-
-
-@dataclass(frozen=True)
-class Case:
-    """The time series of a test, with one value per minute.
-
-    Attributes:
-        alert: the alert's name without the common prefix.
-        series: name and labels -> values in promtool's notation. ``one`` and ``other`` in the labels are replaced by
-            those of two replicas.
-        quiet: minutes before it fires, at which it must not fire.
-        fires: a minute at which it must fire.
-        over: a minute at which it must have stopped.
-        labels: its labels besides severity and job; one dict for each alert that fires.
-    """
-
-    alert: str
-    series: dict[str, str]
-    quiet: tuple[int, ...]
-    fires: int
-    over: int
-    labels: tuple[dict[str, str], ...] = ({},)
-    job: bool = True
-
 
 EU = {"source_cluster": "eu"}
 PAYMENTS = {"target": "edge/payments"}
@@ -234,40 +206,11 @@ CASES = [
 ]
 
 
-def promtool_test(case: Case) -> dict[str, Any]:
-    """A case in promtool's format. After the end of a series, its last value counts for five more minutes."""
-    rule = next(rule for rule in RULES if rule["alert"] == NAME + case.alert)
-    common = {**rule["labels"], **({"job": "hub"} if case.job else {})}
-
-    def expected(minute: int, *labels: dict[str, str]) -> dict[str, Any]:
-        alerts = [{"exp_labels": {**common, **alert_labels}} for alert_labels in labels]
-        return {"eval_time": f"{minute}m", "alertname": NAME + case.alert, "exp_alerts": alerts}
-
-    return {
-        "interval": "1m",
-        "input_series": [
-            {"series": PREFIX + name.replace("one", ONE).replace("other", OTHER), "values": values}
-            for name, values in case.series.items()
-        ],
-        "alert_rule_test": [
-            *(expected(minute) for minute in case.quiet),
-            expected(case.fires, *case.labels),
-            expected(case.over),
-        ],
-    }
-
-
 @pytest.mark.parametrize("case", CASES, ids=[f"{number}-{case.alert}" for number, case in enumerate(CASES)])
 def test_alert_fires_and_stops(tmp_path: Path, case: Case) -> None:
     """An alert fires not before its time, then with exactly the expected labels, and stops when the problem is over."""
-    rules = [{**rule, "annotations": {}} for rule in RULES]  # promtool would compare the texts, which other tests check
-    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
-    file = tmp_path / "test.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": [promtool_test(case)]}))
-    done = subprocess.run(
-        [program("promtool"), "test", "rules", str(file)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    names = {"one": ONE, "other": OTHER}
+    promtool(RULES, case, tmp_path, name=NAME, metrics=PREFIX, replicas=names, job="hub")
 
 
 def test_every_alert_has_a_case() -> None:
@@ -288,41 +231,20 @@ def test_alert_has_summary_severity_and_runbook(rule: dict[str, Any]) -> None:
     """An alert has a summary, a description, a severity, and the absolute URL of its runbook in the repository."""
     assert rule["alert"].startswith(NAME)
     assert rule["labels"]["severity"] in ("critical", "warning")
-    assert {"summary", "description", "runbook_url"} == rule["annotations"].keys()
-    [repository] = yaml.safe_load((CHART / "Chart.yaml").read_text())["sources"]
-    default = yaml.safe_load((CHART / "values.yaml").read_text())["metrics"]["prometheusRule"]["runbookUrl"]
-    assert default == f"{repository}/blob/main/{RUNBOOKS.relative_to(ROOT)}"
-    assert rule["annotations"]["runbook_url"] == f"{default}/{rule['alert']}.md"
-    assert f"({rule['alert']}.md)" in (RUNBOOKS / "index.md").read_text()
+    check_annotations(rule)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
 def test_runbook_has_its_form(rule: dict[str, Any]) -> None:
     """A runbook begins with commands and their output; its PromQL is the alert's; each cause ends in commands."""
-    head, *parts = re.split(r"^## (.*)\n", (RUNBOOKS / f"{rule['alert']}.md").read_text(), flags=re.MULTILINE)
-    form = re.fullmatch(rf"# {rule['alert']}\n\n```sh\n(.*?)```\n\n```text\n(.*?)```\n\n", head, re.DOTALL)
-    assert form is not None
-    lines = form[1].splitlines()
-    assert 2 <= len(lines) <= 4
-    assert {line.partition(" ")[0] for line in lines} <= {"kubectl", "helm"}
-    assert parts[::2] == [
-        "What it means",
-        "What users notice",
-        "The PromQL behind it",
-        "What to do",
-        "How to see that it worked",
-    ]
-    sections = dict(zip(parts[::2], parts[1::2], strict=True))
-    assert sections["The PromQL behind it"].strip() == f"```promql\n{rule['expr'].strip()}\n```"
-    causes = re.split(r"^- ", sections["What to do"], flags=re.MULTILINE)[1:]
-    assert len(causes) >= 2
-    assert [cause for cause in causes if not re.search(r"^  ```sh\n(?:  .*\n)+  ```\s*\Z", cause, re.MULTILINE)] == []
+    check_runbook(rule)
 
 
 def test_only_leases_are_held() -> None:
-    """Alerts, runbooks, dashboard and Events say that a removal is withheld, and never that something is held."""
-    dashboard = CHART / "files" / "dashboards" / "dashboard.json"
-    for page in (ALERTS, dashboard, ROOT / "docs" / "reference" / "events.md", *RUNBOOKS.glob("*.md")):
+    """Alerts, runbooks, dashboards and Events say that a removal is withheld, and never that something is held."""
+    dashboards = (CHART / "files" / "dashboards").glob("*.json")
+    events = ROOT / "docs" / "reference" / "events.md"
+    for page in (ALERTS, ALLOCATION_ALERTS, *dashboards, events, *RUNBOOKS.glob("*.md")):
         lines = re.findall(r"^.*\b(?:hold|holds|held|holding)\b.*$", page.read_text(), re.MULTILINE | re.IGNORECASE)
         assert [line for line in lines if "Lease" not in line] == [], page
 
@@ -330,7 +252,7 @@ def test_only_leases_are_held() -> None:
 def test_every_runbook_has_an_alert() -> None:
     """Every runbook is about an alert that exists."""
     pages = {page.stem for page in RUNBOOKS.glob("*.md")} - {"index"}
-    assert pages == {rule["alert"] for rule in RULES}
+    assert pages == {rule["alert"] for rule in [*RULES, *rules(ALLOCATION_ALERTS)]}
 
 
 def test_alert_has_the_name_of_its_event() -> None:
@@ -353,10 +275,5 @@ def test_alert_has_the_name_of_its_event() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
 def test_alert_uses_existing_metrics_and_labels(rule: dict[str, Any]) -> None:
     """Every metric in an expression is in the catalog, with the labels by which it is selected."""
-    known = {metric.name: metric for metric in METRICS}
-    selectors = re.findall(rf"({PREFIX}\w+)(?:\{{([^}}]*)\}})?", rule["expr"])
-    assert selectors
-    for name, labels in selectors:
-        metric = known.get(name) or known[re.sub(r"_(bucket|count|sum)$", "", name)]
-        asked = set(re.findall(r"(\w+)(?:=~|!=|=)", labels))
-        assert asked <= {*metric.labels, *(["le"] if metric.kind == "histogram" else [])}
+    known = {metric.name: {*metric.labels, *(["le"] if metric.kind == "histogram" else [])} for metric in METRICS}
+    check_metrics(rule, PREFIX, known)

@@ -47,6 +47,9 @@ class Api:
     """Calls one API server as one user, over one kept connection. Threads may use it in turn.
 
     Paths are whole paths (``/api/v1/nodes``). Keyword arguments become the query; those that are None are omitted.
+
+    Attributes:
+        warnings: the ``Warning`` headers of the last answer.
     """
 
     def __init__(self, url: str, tls: ssl.SSLContext, token: str | None = None, timeout: float = 10.0) -> None:
@@ -57,6 +60,7 @@ class Api:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._connection: http.client.HTTPSConnection | None = None
+        self.warnings: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -165,6 +169,7 @@ class Api:
             connection = self._connection = self._connect(self._timeout)
             answer = self._send(connection, method, path, query, body, content_type)
         data = answer.read()
+        self.warnings = answer.headers.get_all("Warning") or []
         if answer.will_close:
             self._drop()
         if not http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES:

@@ -13,7 +13,7 @@ import sysconfig
 import tarfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 from types import ModuleType
@@ -251,20 +251,28 @@ def test_build_context_is_complete_and_minimal(tmp_path: Path) -> None:
 def test_dependencies_match_imports(project: str, sources: str) -> None:
     """Each distribution depends on exactly the third-party packages that its modules import."""
     imported = {
-        name.partition(".")[0]
+        name
         for path in (ROOT / sources).rglob("*.py")
         for statement in ast.walk(ast.parse(path.read_text()))
         for name in imported_names(statement)
     }
-    found_in = packages_distributions()
+    owners = packages_distributions()
     used = {
-        canonicalize_name(found_in[name][0])
-        for name in imported - sys.stdlib_module_names
-        if name.partition("_")[0] != "hub"
+        canonicalize_name(distribution_of(name, owners))
+        for name in imported
+        if (top := name.partition(".")[0]) not in sys.stdlib_module_names and top.partition("_")[0] != "hub"
     }
     declared = tomllib.loads((ROOT / project / "pyproject.toml").read_text())["project"]["dependencies"]
     names = {canonicalize_name(Requirement(line).name) for line in declared}
     assert used == {name for name in names if not name.startswith(HUB)}
+
+
+def distribution_of(module: str, owners: Mapping[str, list[str]]) -> str:
+    """The distribution that a module is in; those of a namespace package such as ``azure`` share its first name."""
+    names = set(owners[module.partition(".")[0]])
+    folder = "/".join(module.split(".")[:2]) + "/"
+    of_folder = (name for name in names if any(str(file).startswith(folder) for file in distribution(name).files or ()))
+    return next(of_folder) if len(names) > 1 else names.pop()
 
 
 def imported_names(statement: ast.AST) -> list[str]:

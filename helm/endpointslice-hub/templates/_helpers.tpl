@@ -272,6 +272,9 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 {{- if and .Values.page.expose (not .Values.page.enabled) -}}
 {{- fail "\n\npage.expose needs page.enabled: set it to true" -}}
 {{- end -}}
+{{- if and .Values.registry.data.allocations (not .Values.allocations.enabled) -}}
+{{- fail "\n\nregistry.data has allocations, and the hub's account may not change Nodes: set allocations.enabled to true" -}}
+{{- end -}}
 {{- $secrets := include "hub.namedSecrets" . | fromYamlArray -}}
 {{- if and $secrets (not .Values.secrets.namespace) -}}
 {{- fail (printf "\n\nregistry.data names the Secrets %s, and the hub may read none: set secrets.namespace to the namespace they are in" (join ", " $secrets)) -}}
@@ -312,8 +315,21 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 {{- range .Values.registry.data.services -}}
 {{- range .sources }}{{ $providers = append $providers .provider }}{{ end -}}
 {{- end -}}
+{{- $providers = append $providers .Values.registry.data.allocations -}}
 {{- range regexFindAll "{\"key\":\"[^\"]*\",\"secret\":\"[^\"]+\"}" (toJson $providers) -1 -}}
 {{- $found = append $found (fromJson .).secret -}}
 {{- end -}}
 {{- $found | uniq | sortAlpha | toYaml -}}
+{{- end }}
+
+{{/* Permissions in a namespace of workloads that allocations refer to, as a YAML list. */}}
+{{- define "hub.workloadRules" -}}
+- {apiGroups: [apps], resources: [deployments, statefulsets, daemonsets, replicasets], verbs: [get]}
+- {apiGroups: [""], resources: [pods], verbs: [list, watch]}
+{{- if ne .Values.allocations.eviction "None" }}
+- {apiGroups: [""], resources: [pods/eviction], verbs: [create]}
+{{- end }}
+{{- if eq .Values.allocations.eviction "ForceDelete" }}
+- {apiGroups: [""], resources: [pods], verbs: [delete]}
+{{- end }}
 {{- end }}

@@ -106,6 +106,12 @@ env:
   - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
   - {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
   - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIPs}}}  # one address per family, separated by commas
+  {{- if .Values.allocations.enabled }}
+  - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}  # this node's address moves last
+  {{- with .Values.allocations.clusterName }}
+  - {name: CLUSTER_NAME, value: {{ . | quote }}}
+  {{- end }}
+  {{- end }}
   {{- include "hub.environment" . | nindent 2 }}
   {{- with .Values.extraEnv }}
   {{- toYaml . | nindent 2 }}

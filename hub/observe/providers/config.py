@@ -37,17 +37,23 @@ class ConfigInvalid(ProviderError):
         self.problems = problems
 
 
-def parse_config(type_: ProviderType, config: object, path: str = "provider.config") -> Any:
-    """Parse ``config`` (plain JSON values) into the type's own model.
+def parse_config(
+    type_: ProviderType,
+    config: object,
+    path: str = "provider.config",
+    model: type[BaseModel | msgspec.Struct] | None = None,
+) -> Any:
+    """Parse ``config`` (plain JSON values) into the type's own model, or into ``model`` (of an account).
 
     Raises:
         ConfigInvalid: ``config`` does not fit the model; the problems are in the order of the model.
     """
     if not _is_mapping(config):
         raise ConfigInvalid((ConfigProblem(path, "must be a mapping"),))
-    if issubclass(type_.config, msgspec.Struct):
-        return _parse_struct(type_.config, config, path)
-    return _parse_model(type_, type_.config, config, path)
+    model = model or type_.config
+    if issubclass(model, msgspec.Struct):
+        return _parse_struct(model, config, path)
+    return _parse_model(type_, model, config, path)
 
 
 def _parse_struct(model: type[msgspec.Struct], config: Mapping[str, Any], path: str) -> msgspec.Struct:

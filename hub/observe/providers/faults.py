@@ -13,7 +13,13 @@ from typing import Final
 
 from hub.errors import CredentialError, HubError, ProviderError
 from hub.observe.providers.config import ConfigInvalid
-from hub.plugin.spec import TerminalProviderError, TransientProviderError
+from hub.plugin.spec import (
+    AddressConflict,
+    QuotaExceeded,
+    TerminalProviderError,
+    TransientProviderError,
+    UnsupportedInstance,
+)
 
 ERROR_LIMIT: Final = 256
 """Maximum characters of a plugin error's text that are shown."""
@@ -58,6 +64,10 @@ def clean(error: BaseException, known: Iterable[str] = ()) -> Exception:
             return ProviderCrashed(text)
         case ProviderSuspended():
             return ProviderSuspended(text, _seconds(error.retry_after))
+        case AddressConflict() | UnsupportedInstance():
+            return (AddressConflict if isinstance(error, AddressConflict) else UnsupportedInstance)(text)
+        case QuotaExceeded():
+            return QuotaExceeded(text, _seconds(error.retry_after))
         case TransientProviderError():
             return TransientProviderError(text, _seconds(error.retry_after))
         case TerminalProviderError() | ConfigInvalid():

@@ -54,7 +54,8 @@ class Prepared(msgspec.Struct, frozen=True):
         config: the validated configuration.
         poll: seconds between polls; None = the type does not poll.
         loop: the event loop to open the provider in.
-        cluster: the provider's ClusterContext.
+        cluster: the provider's ClusterContext, or its AccountContext.
+        enter: the type's ``open``, or that of its addresses.
         scope: the ``scope`` of the configuration, see :class:`ProviderType`.
     """
 
@@ -63,6 +64,7 @@ class Prepared(msgspec.Struct, frozen=True):
     poll: float | None
     loop: PluginLoop
     cluster: ProviderCluster
+    enter: Callable[[Any, Any, Any], AbstractAsyncContextManager[Any]]
     scope: str = ""
 
 
@@ -158,7 +160,7 @@ class ProviderHost:
             TerminalProviderError: the configuration is wrong.
         """
         type_ = await self.catalog.load_async(ref.name)
-        if type_.open is None:
+        if (enter := type_.open) is None:
             raise TerminalProviderError(
                 f"provider {ref.name!r} resolves no nodes: it attaches addresses; name it in allocations.clouds"
             )
@@ -174,9 +176,33 @@ class ProviderHost:
 
         async def configure() -> Prepared:  # in the provider's loop, since validators are plugin code
             config = parse_config(type_, json.loads(ref.config))
-            return Prepared(type_, config, poll_interval(type_, config), loop, context, scope_of(type_, config))
+            return Prepared(type_, config, poll_interval(type_, config), loop, context, enter, scope_of(type_, config))
 
         return await Calls(f"provider {ref.name} of {cluster}:").call(loop, "configuration", configure, OPEN_DEADLINE)
+
+    async def prepare_account(self, ref: ProviderRef, account: str, changed: Callable[[], None]) -> Prepared:
+        """As :meth:`prepare`, for the capability ``addresses`` and an account of ``allocations.clouds``.
+
+        Raises:
+            ProviderUnavailable: the type cannot be used.
+            ProviderSuspended: it blocked its event loop.
+            TerminalProviderError: the type does not have the capability, or the configuration is wrong.
+        """
+        type_ = await self.catalog.load_async(ref.name)
+        if (addresses := type_.addresses) is None:
+            raise TerminalProviderError(
+                f"provider {ref.name!r} attaches no addresses; hub providers lists those with the capability"
+            )
+        loop = self.loops.of(ref.name)
+        changed_call = ChangedCall(loop, changed)
+        context = ProviderCluster(loop.context, account, self._folder, changed_call, None, self._limits.credentials_dir)
+
+        async def configure() -> Prepared:  # in the provider's loop, since validators are plugin code
+            path = f"allocations.clouds.{account}.config"
+            config = parse_config(type_, json.loads(ref.config), path, addresses.config)
+            return Prepared(type_, config, None, loop, context, addresses.open)
+
+        return await Calls(f"account {account}:").call(loop, "configuration", configure, OPEN_DEADLINE)
 
     async def open(self, prepared: Prepared, calls: Calls | None = None) -> tuple[OpenManager[Any], Any]:
         """Open the type's ``shared``, then the provider; close it with ``OpenManager.close``.
@@ -202,9 +228,7 @@ class ProviderHost:
             HubError: the error of ``shared``.
         """
         shared = await self._open_shared(prepared.type, prepared.loop)
-        enter = prepared.type.open
-        assert enter is not None  # noqa: S101 - prepare() refuses such a type
-        return lambda: enter(prepared.cluster, prepared.config, shared)
+        return lambda: prepared.enter(prepared.cluster, prepared.config, shared)
 
     async def close(self) -> None:
         """Close all ``shared`` and end the loops; resolvers and watches must have ended.

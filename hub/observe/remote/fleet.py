@@ -67,6 +67,7 @@ class Fleet:
         check_identity: see :class:`RemoteCluster`.
 
     Attributes:
+        on_nodes: called with a cluster's name, its changed nodes and the names of deleted nodes; None = nobody asks.
         twins: cluster name -> all names of that cluster, if the registry has it under several names.
         suspended: whether ``unreachable`` policies are suspended, see ``SUSPECT_SHARE``.
     """
@@ -85,6 +86,7 @@ class Fleet:
         self.sources: dict[SourceKey, Source] = {}
         self.services: dict[ServiceKey, RemoteService] = {}
         self.suspended = False
+        self.on_nodes: Callable[[str, Iterable[Node], Iterable[str]], None] | None = None
         self._connector = connector
         self._host = host
         self._clock = clock
@@ -243,6 +245,9 @@ class Fleet:
         task.add_done_callback(self._ending.discard)
 
     def _nodes_changed(self, name: str, changed: Iterable[Node], gone: Iterable[str]) -> None:
+        changed, gone = tuple(changed), tuple(gone)
+        if self.on_nodes is not None:
+            self.on_nodes(name, changed, gone)
         sources = self._by_cluster.get(name, {}).values()
         news = [source.nodes_changed(changed, gone) for source in sources]
         if any(news):

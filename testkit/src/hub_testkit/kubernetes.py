@@ -26,6 +26,7 @@ from hub_testkit.simulator.faults import Fault, Faults
 from hub_testkit.simulator.http import HttpFrontend, abort
 from hub_testkit.simulator.identity import AUTHORITY, client_tls, kubeconfig, server_tls
 from hub_testkit.simulator.kinds import (
+    ALLOCATIONS,
     CONFIG_MAPS,
     EVENTS,
     KINDS,
@@ -70,7 +71,7 @@ class SimulatedCluster:
         clock: The source of timestamps; None = the system's clock.
 
     Attributes:
-        nodes, namespaces, services, slices, leases, events, configmaps, secrets: The objects of each kind.
+        nodes, namespaces, services, slices, leases, events, configmaps, secrets, allocations: The objects of each kind.
         tokens: Bearer token -> user name. A token that is removed answers 401.
     """
 
@@ -103,6 +104,7 @@ class SimulatedCluster:
         self.events = self._collection(EVENTS)
         self.configmaps = self._collection(CONFIG_MAPS)
         self.secrets = self._collection(SECRETS)
+        self.allocations = self._collection(ALLOCATIONS)
         for namespace in NAMESPACES_AT_START:
             self.namespaces.add({"metadata": {"name": namespace}})
 

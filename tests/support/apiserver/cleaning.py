@@ -10,7 +10,9 @@ import contextlib
 from collections.abc import Iterator
 from http import HTTPStatus
 
+from tests.support import allocations
 from tests.support.api import Api, ApiRefused, Object
+from tests.support.waiting import eventually
 
 EDGE = "edge"
 SYSTEM_NAMESPACES = frozenset({"default", "kube-node-lease", "kube-public", "kube-system"})
@@ -51,7 +53,13 @@ UNLABELLED_RBAC = "!kubernetes.io/bootstrapping"
 
 def clean(api: Api) -> None:
     """Delete all objects except the API server's own, and make sure that ``edge`` exists."""
-    for collection in (*FIRST, *CLUSTER_WIDE):
+    for collection in FIRST:
+        _empty(api, collection)
+    if api.exists(allocations.CRD):
+        # Allocations must go before their kind: otherwise they return when the next test defines it.
+        eventually(lambda: allocations.served(api), 30)
+        _empty(api, allocations.KIND)
+    for collection in CLUSTER_WIDE:
         _empty(api, collection)
     for collection in RBAC_CLUSTER_WIDE:
         _empty(api, collection, UNLABELLED_RBAC)

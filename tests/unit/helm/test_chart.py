@@ -29,8 +29,8 @@ def test_generated_parts_are_current() -> None:
 def test_a_change_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Another comment in values.yaml: both files are out of date until they are written again."""
     copy = tmp_path / "helm" / "endpointslice-hub"
-    copy.mkdir(parents=True)
-    for name in ("README.md", "values.schema.json"):
+    (copy / "files").mkdir(parents=True)
+    for name in ("README.md", "values.schema.json", "files/netipallocation.yaml"):
         (copy / name).write_text((CHART / name).read_text())
     (copy / "values.yaml").write_text(VALUES.replace("# -- Number of Pods. One", "# -- Number of replicas. One"))
     for name, value in {"ROOT": tmp_path, "CHART": copy}.items():
@@ -158,6 +158,7 @@ ELSEWHERE = {
     "registry.existingSecret": "existing-secret",
     "rbac.namespaces": "namespaced",
     **{path: "podmonitor" for path in PATHS if path.startswith("metrics.podMonitor.")},
+    "metrics.podMonitor.jobLabel": "allocations",
 }
 """Value that everything.yaml cannot set -> the example that sets it."""
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,7 +144,7 @@ WHOLE = [
         "services: {}\nx:\n",
         [
             "f:11:11: services: must be a list, not a mapping (start each entry with - name:)",
-            "f:12:1: x: is not a known key here (known: version, owner, previousOwners, deniedCIDRs, defaults, annotations, views, clusters, services)",
+            "f:12:1: x: is not a known key here (known: version, owner, previousOwners, deniedCIDRs, defaults, annotations, allocations, views, clusters, services)",
         ],
     ),
     (
@@ -151,7 +152,7 @@ WHOLE = [
         "services:\nx:\n",
         [
             "f:11:1: services: has no value (give it one or remove the key)",
-            "f:12:1: x: is not a known key here (known: version, owner, previousOwners, deniedCIDRs, defaults, annotations, views, clusters, services)",
+            "f:12:1: x: is not a known key here (known: version, owner, previousOwners, deniedCIDRs, defaults, annotations, allocations, views, clusters, services)",
         ],
     ),
     (
@@ -998,3 +999,71 @@ def test_digest_is_of_the_bytes() -> None:
 
     assert one.digest != two.digest
     assert (one.clusters, one.targets) == (two.clusters, two.targets)
+
+
+ALLOCATIONS = """\
+version: 1
+allocations:
+  clouds:
+    - {name: one, provider: gcp, addresses: [34.1.1.0/28]}
+    - {name: two, provider: gcp, addresses: [34.1.2.0/28], clusters: [lokal]}
+"""
+
+
+def test_a_broken_account_is_frozen_and_the_others_stay() -> None:
+    """A mistake in one account freezes that account only, and names its place."""
+    loaded = loads(ALLOCATIONS.encode(), "f")
+    spec = loaded.registry.allocations
+    assert spec is not None
+    assert list(spec.accounts) == ["one"]
+    assert [str(problem) for problem in loaded.problems] == [
+        'f:5:71: allocations.clouds[1].clusters[0]: no cluster is named "lokal" (did you mean local?)'
+    ]
+    assert list(spec.broken) == ["two"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("34.1.1.0/28", "2001:db8::/64", 'f:4:46: allocations.clouds[0].addresses[0]: "2001:db8::/64" is not IPv4'),
+        (", addresses: [34.1.1.0/28]", "", "f:4:7: allocations.clouds[0].addresses: is required"),
+        ("addresses: [34.1.1.0/28]", "adresses: []", "allocations.clouds[0].adresses: is not a known key here"),
+        (
+            "provider: gcp, addresses: [34.1.1.0/28]",
+            "provider: gcp, addresses: [34.1.1.0/28], interval: 5s",
+            "is not between 10s and 1h",
+        ),
+    ],
+)
+def test_mistakes_in_an_account_are_named(old: str, new: str, message: str) -> None:
+    """Each mistake in an account is reported at its place, and breaks that account."""
+    loaded = loads(ALLOCATIONS.replace(old, new, 1).replace("lokal", "local").encode(), "f")
+    assert any(message in str(problem) for problem in loaded.problems), loaded.problems
+    spec = loaded.registry.allocations
+    assert spec is not None
+    assert list(spec.accounts) == ["two"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("clouds:", "mode: enforced\n  clouds:", "did you mean enforce?"),
+        ("name: two", "name: one", '"one" is declared twice'),
+        ("name: two", "name: Two", "allocations.clouds[1].name"),
+        ("clouds:", "limits: {perAddress: 4}\n  clouds:", "must be at most 3, not 4"),
+    ],
+)
+def test_mistakes_of_the_whole_section_reject_the_file(old: str, new: str, message: str) -> None:
+    """A mistake outside of the accounts, or in an account's name, rejects the file."""
+    with pytest.raises(RegistryError, match=re.escape(message)):
+        loads(ALLOCATIONS.replace(old, new, 1).replace("lokal", "local").encode(), "f")
+
+
+def test_allocations_have_the_defaults_of_the_documentation() -> None:
+    """Without keys, the section observes, and a cordoned node keeps its address for ever, but five minutes for DaemonSets."""
+    spec = loads(ALLOCATIONS.encode(), "f").registry.allocations
+    assert spec is not None
+    assert (spec.enforce, spec.cordoned_hold, spec.eviction, spec.limits.moves) == (False, None, "Evict", 0.5)
+    written = loads(ALLOCATIONS.replace("clouds:", "cordonedHold: never\n  clouds:").encode(), "f").registry.allocations
+    assert written is not None
+    assert written.cordoned_hold == float("inf")

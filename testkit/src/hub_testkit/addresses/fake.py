@@ -81,7 +81,7 @@ class AddressFake(Protocol):
 
     @property
     def requests(self) -> Sequence[Request]:
-        """All requests so far, oldest first, including refused and failed ones."""
+        """All requests so far, oldest first, including refused and failed ones; one appears as soon as it arrives."""
         ...
 
     @property

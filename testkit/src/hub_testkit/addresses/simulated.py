@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
+import msgspec
 from pydantic import BaseModel, ConfigDict
 
-from hub.plugin import Node, ProviderType, TerminalProviderError, TransientProviderError, Unknown, hookimpl
+from hub.plugin import Node, ProviderError, ProviderType, TerminalProviderError, TransientProviderError, hookimpl
 from hub.plugin.addresses import (
     AccountContext,
     AddressConflict,
@@ -39,6 +40,8 @@ from hub_testkit.addresses.cloud import Action, Answer, SimulatedCloud
 
 __all__ = ["NAME", "SimulatedCloud", "SimulatedConfig", "SimulatedPlugin", "SimulatedProvider"]
 
+T = TypeVar("T")
+
 NAME: Final = "simulated-cloud"
 
 _ID: Final = re.compile(r"simulated://([a-z0-9-]{1,63})/([a-z0-9-]{1,63}/[a-z0-9.-]{1,253})")
@@ -53,6 +56,49 @@ class SimulatedConfig(BaseModel):
 
     cloud: str
     credential: SecretRef
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An address as the cloud lists it."""
+
+    address: str
+    region: str
+    instance: str
+    elsewhere: str
+    handle: str
+    operation: str
+
+
+class Instance(msgspec.Struct, frozen=True):
+    """An instance as the cloud shows it: ``held`` are its static addresses."""
+
+    running: bool
+    region: str
+    zone: str
+    ephemeral: str
+    held: list[str]
+
+
+class _List(msgspec.Struct, frozen=True):
+    addresses: list[Entry]
+    next: int
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    instance: Instance
+
+
+class _Accepted(msgspec.Struct, frozen=True):
+    operation: str
+
+
+class _Progress(msgspec.Struct, frozen=True):
+    running: bool
+    error: str
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    message: str
 
 
 class SimulatedProvider:
@@ -95,11 +141,12 @@ class SimulatedProvider:
         if not isinstance(state, Free):
             raise self._conflict(order, state)
         found = await self._instance(order.instance)
-        if found is None or found["held"]:
+        if found is None or found.held:
             raise AddressConflict(f"account {self._name}: instance {order.instance} is gone or has a static address")
-        if found["region"] != state.region:
-            raise UnsupportedInstance(f"account {self._name}: {order.address} is not of region {found['region']}")
-        return await self._write("attach", order, before=found["ephemeral"])
+        if found.region != state.region:
+            places = f"{order.address} is of region {state.region}, instance {order.instance} of {found.region}"
+            raise UnsupportedInstance(f"account {self._name}: {places}; choose an instance of the address' region")
+        return await self._write("attach", order, before=found.ephemeral)
 
     async def detach(self, order: Order, /) -> Step:
         """Detaches an address from the instance that the order names."""
@@ -115,7 +162,7 @@ class SimulatedProvider:
     async def restore(self, order: Order, /) -> Step:
         """Gives an instance without any address its ephemeral address back."""
         found = await self._instance(order.instance)
-        if not _BEFORE.fullmatch(order.before) or found is None or found["held"] or found["ephemeral"]:
+        if not _BEFORE.fullmatch(order.before) or found is None or found.held or found.ephemeral:
             return Done()
         return await self._write("restore", order, value=order.before)
 
@@ -124,40 +171,42 @@ class SimulatedProvider:
         answer = await self._call("operation", instance=operation) if _OPERATION.fullmatch(operation) else None
         if answer is None or answer.status == 404:
             return Done()
-        if _part(answer, "running", bool):
+        progress = _read(answer, _Progress)
+        if progress.running:
             return Pending(operation)
-        if error := _part(answer, "error", str):
-            raise TransientProviderError(f"account {self._name}: {operation} failed: {self._hub.redact(error)}")
+        if progress.error:
+            text = self._hub.redact(progress.error)
+            raise ProviderError(f"account {self._name}: {operation} failed: {text}")
         return Done()
 
     # --- reading -------------------------------------------------------------------------------
 
-    async def _entries(self) -> dict[str, Any]:
+    async def _entries(self) -> dict[str, Entry]:
         """All addresses of the account, from a complete list."""
-        entries: dict[str, Any] = {}
+        entries: dict[str, Entry] = {}
         page = 0
         while True:
-            answer = await self._call("list", page=page)
-            entries |= {entry["address"]: entry for entry in _part(answer, "addresses", list)}
-            page = _part(answer, "next", int)
+            listed = _read(await self._call("list", page=page), _List)
+            entries |= {entry.address: entry for entry in listed.addresses}
+            page = listed.next
             if not page:
                 return entries
 
-    def _state(self, entry: Mapping[str, Any] | None) -> AddressState:
+    def _state(self, entry: Entry | None) -> AddressState:
         if entry is None:
             return NotReserved(f"account {self._name} has no such address")
-        if entry["operation"]:
-            return Changing(entry["operation"])
-        if entry["elsewhere"]:
-            return Elsewhere(entry["elsewhere"])
-        if entry["instance"]:
-            return Held(entry["instance"], entry["handle"], entry["region"])
-        return Free(entry["region"])
+        if entry.operation:
+            return Changing(entry.operation)
+        if entry.elsewhere:
+            return Elsewhere(entry.elsewhere)
+        if entry.instance:
+            return Held(entry.instance, entry.handle, entry.region)
+        return Free(entry.region)
 
-    async def _instance(self, instance: str) -> dict[str, Any] | None:
+    async def _instance(self, instance: str) -> Instance | None:
         """An instance as the cloud shows it; None if it does not exist."""
         answer = await self._call("get", instance=instance)
-        return None if answer.status == 404 else _part(answer, "instance", dict)
+        return None if answer.status == 404 else _read(answer, _Shown).instance
 
     def _conflict(self, order: Order, state: AddressState) -> AddressConflict:
         return AddressConflict(f"account {self._name}: {order.address} is {state}, expected {order.expected}")
@@ -168,7 +217,7 @@ class SimulatedProvider:
         answer = await self._call(action, address=order.address, instance=order.instance, token=order.token, **more)
         if answer.status == 404:
             raise AddressConflict(f"account {self._name}: {order.address} or {order.instance} is gone")
-        operation = _part(answer, "operation", str)
+        operation = _read(answer, _Accepted).operation
         return Pending(operation) if operation else Done(before)
 
     async def _call(self, action: Action, **arguments: Any) -> Answer:
@@ -204,7 +253,7 @@ class SimulatedProvider:
             raise TransientProviderError(f"account {self._name}: {action}: no answer: {error}") from error
 
     def _quote(self, answer: Answer) -> str:
-        return self._hub.redact(_part(answer, "message", str))
+        return self._hub.redact(_read(answer, _Refused).message)
 
 
 class SimulatedPlugin:
@@ -229,39 +278,37 @@ class SimulatedPlugin:
     @hookimpl
     def hub_register_providers(self) -> Iterable[ProviderType]:
         """Declares the provider type."""
-        addresses = AddressType(open=self._open, config=SimulatedConfig, cuts=self._cuts, poll_floor=1.0)
+        addresses = AddressType(open=self.open, config=SimulatedConfig, cuts=self._cuts, poll_floor=1.0)
         yield ProviderType(NAME, addresses=addresses)
 
     @asynccontextmanager
-    async def _open(
+    async def open(
         self, account: AccountContext, config: SimulatedConfig, _shared: None, /
     ) -> AsyncGenerator[SimulatedProvider, None]:
+        """Opens the provider for one account."""
         cloud = self._clouds.get(config.cloud)
         if cloud is None:
             raise TerminalProviderError(f"account {account.name}: there is no simulated cloud {config.cloud}")
         yield self._provider(account, config, cloud)
 
 
-def _present(found: Mapping[str, Any] | None) -> InstanceState:
+def _present(found: Instance | None) -> InstanceState:
     if found is None:
         return Gone("the cloud has no such instance")
+    held = ", ".join(found.held)
+    return Present(
+        running=found.running,
+        region=found.region,
+        zone=found.zone,
+        room=not held,
+        why=f"it has the address {held}" if held else "",
+        before=found.ephemeral,
+    )
+
+
+def _read(answer: Answer, kind: type[T]) -> T:
+    """The body of an answer; one that lacks something is an error, not an empty answer."""
     try:
-        held = ", ".join(found["held"])
-        return Present(
-            running=found["running"],
-            region=found["region"],
-            zone=found["zone"],
-            room=not held,
-            why=f"it has the address {held}" if held else "",
-            before=found["ephemeral"],
-        )
-    except (KeyError, TypeError):
-        return Unknown("the cloud's answer is not complete")
-
-
-def _part(answer: Answer, key: str, kind: type[Any]) -> Any:
-    """The value of a key that the answer must have."""
-    body: Any = answer.body
-    if not isinstance(body, dict) or not isinstance(body.get(key), kind):  # pyright: ignore[reportUnknownMemberType]
-        raise TransientProviderError(f"the cloud's answer has no valid {key!r}")
-    return body[key]  # pyright: ignore[reportUnknownVariableType]
+        return msgspec.convert(answer.body, kind)
+    except msgspec.ValidationError as error:
+        raise TransientProviderError(f"the cloud's answer is not complete: {error}") from error

@@ -100,7 +100,7 @@ def run(duration: float | None) -> int:
 
 async def _run(folder: Path, duration: float | None, *, terminal: bool) -> Verdict:
     stop = asyncio.Event()
-    with _signals(stop.set):
+    with signals(stop.set):
         if not terminal:
             return await show(World(folder), Lines(), duration, stop, _said)
         console = Console()
@@ -164,7 +164,7 @@ async def show(
         await hub.catalog.load_async(world.cloud.provider)  # fails at once if the entry point is not installed
         urls = await stack.enter_async_context(listening(Listen(PAGE), hub))
         stage = Stage(world, hub, audience, None if duration is None else began + duration, notes(world, urls))
-        async with _running(hub), _beating(world):
+        async with running(hub), _beating(world):
             return await stage.play(stop, settle)
 
 
@@ -268,7 +268,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def _running(hub: Hub) -> AsyncIterator[None]:
+async def running(hub: Hub) -> AsyncIterator[None]:
     """Runs the hub as ``hub run`` does."""
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -290,7 +290,7 @@ async def _beating(world: World) -> AsyncIterator[None]:
 
 
 @contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
+def signals(stop: Callable[[], None]) -> Iterator[None]:
     """Calls ``stop`` at the first SIGINT or SIGTERM; a second one has its default effect."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -30,6 +30,7 @@ class Kind:
         deletion_returns_object: Whether a DELETE answers with the object instead of a Status.
         empty: The fields of an empty object besides its metadata, as in a bookmark.
         name_1035, name_label: Whether names must be DNS-1035 or RFC 1123 labels.
+        version: The API version that is served.
     """
 
     group: str
@@ -45,11 +46,12 @@ class Kind:
     empty: Json = field(default_factory=dict[str, Any])
     name_1035: bool = False
     name_label: bool = False
+    version: str = "v1"
 
     @property
     def api_version(self) -> str:
-        """``v1`` or ``group/v1``."""
-        return f"{self.group}/v1" if self.group else "v1"
+        """``v1`` or ``group/version``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def qualified(self) -> str:
@@ -124,6 +126,16 @@ EVENTS = Kind(
 )
 CONFIG_MAPS = Kind("", "ConfigMap", "configmaps", shape=defaults.config_map)
 SECRETS = Kind("", "Secret", "secrets", shape=defaults.secret)
+ALLOCATIONS = Kind(
+    "netinfra.darkbrains.com",
+    "NetIPAllocation",
+    "netipallocations",
+    namespaced=False,
+    status=True,
+    counts_generations=True,
+    version="v1alpha1",
+)
+"""As if its CustomResourceDefinition were installed; the objects are not validated."""
 
-KINDS = (NODES, NAMESPACES, SERVICES, SLICES, LEASES, EVENTS, CONFIG_MAPS, SECRETS)
+KINDS = (NODES, NAMESPACES, SERVICES, SLICES, LEASES, EVENTS, CONFIG_MAPS, SECRETS, ALLOCATIONS)
 """All kinds that are served. Events exist only as events.k8s.io/v1, not as core/v1."""

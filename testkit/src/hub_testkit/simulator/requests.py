@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 MAX_BODY = 3 << 20
 """The largest request body in bytes, as on a real API server (AS/pkg/server/config.go)."""
-_PATH = re.compile(r"/(?:api|apis/(?P<group>[^/]+))/v1/(?P<rest>.+)")
+_PATH = re.compile(r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v1|v1alpha1)/(?P<rest>.+)")
 _BY_RESOURCE = {(kind.group, kind.resource): kind for kind in KINDS}
 _GROUPS = frozenset(kind.group for kind in KINDS)
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -44,7 +44,7 @@ def place_of(request: web.BaseRequest) -> Place | None:
         if parts[0] == "namespaces" and len(parts) >= 3:
             namespace, parts = parts[1], parts[2:]
         found = _BY_RESOURCE.get((group, parts[0]))
-        if found is None or (namespace and not found.namespaced):
+        if found is None or found.version != match["version"] or (namespace and not found.namespaced):
             raise answers.no_such_path()
         kind, rest = found, parts[1:]
     name, subresource = (*rest, "", "")[:2]

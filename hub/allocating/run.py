@@ -1,0 +1,467 @@
+"""Runs the allocations of a registry: one pass for each account whenever something about it has changed.
+
+A pass reads what is known, plans (:mod:`hub.allocations`), stores the statuses, starts the acts and asks the questions.
+It waits for the API server of the hub cluster only, never for a cloud: acts and answers are tasks whose end requests the
+next pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ipaddress import IPv4Network
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from hub.allocating.accounts import Account
+from hub.allocating.execute import Executor, Fence, put_status
+from hub.allocating.follow import RULE as ALLOCATIONS_RULE
+from hub.allocating.follow import AllocationStore, Observed, Sites, SteadyTime, decode, follow_allocations
+from hub.allocating.interlock import Interlock
+from hub.allocating.pods import PodWatch
+from hub.allocations import view as values
+from hub.allocations.claims import Claims, account_of, claims
+from hub.allocations.plan import plan
+from hub.allocations.spec import LABEL_READY, Allocation, Defaults, NetIPAllocation, Status, read
+from hub.allocations.status import stalled_status
+from hub.allocations.view import Memories, NodeKey, Plan, Site, Verdict, View
+from hub.errors import Conflict, HubError, Invalid, NotFound, NotLeader
+from hub.kube.client import Client
+from hub.model import LOCAL, Finding, Node
+from hub.observe.providers.host import ProviderHost
+from hub.observe.remote.fleet import Fleet
+from hub.registry.spec import AccountSpec, AllocationsSpec
+from hub.runtime.clock import Clock
+from hub.runtime.queue import KeyedQueue
+from hub.runtime.supervise import supervise
+
+log = logging.getLogger(__name__)
+
+UNASSIGNED: Final = ""
+"""The queue's key for allocations without an account."""
+WORKERS: Final = 2
+OUTDATED_CRD: Final = "the NetIPAllocation CRD has no status: hub allocations crd | kubectl apply -f -"
+
+
+class Reporter(Protocol):
+    """Receives what an operator should know (hub.app connects it with the Events)."""
+
+    def found(self, allocation: NetIPAllocation, findings: Sequence[Finding]) -> None:
+        """All present findings of an allocation."""
+        ...
+
+    def happened(self, allocation: NetIPAllocation, reason: str, message: str) -> None:
+        """An occurrence."""
+        ...
+
+    def ended(self, name: str) -> None:
+        """The allocation is gone."""
+        ...
+
+
+class Allocating:
+    """The allocations of a hub.
+
+    Args:
+        client: of the hub cluster.
+        fleet: the remote clusters.
+        host: opens providers.
+        clock: where time comes from.
+        fence: seconds that a write may take if it starts now; raises NotLeader if this process may not write.
+        identity: this process, as it signs statuses.
+        reporter: receives findings and occurrences.
+        approvals: returns the hashes that are approved.
+        own: this process's node; None if it is not known.
+        act: whether this process may write at all; False for --dry-run and --once.
+
+    Attributes:
+        plans: account -> its last plan.
+        accounts: the accounts by name.
+        verdicts: address -> the decision about it.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        fleet: Fleet,
+        host: ProviderHost,
+        clock: Clock,
+        fence: Fence,
+        identity: str,
+        reporter: Reporter,
+        approvals: Callable[[], Iterable[str]],
+        own: NodeKey | None = None,
+        *,
+        act: bool = True,
+    ) -> None:
+        self.spec = AllocationsSpec({})
+        self.plans: dict[str, Plan] = {}
+        self.accounts: dict[str, Account] = {}
+        self.time = SteadyTime(clock)
+        self.leading = False
+        self.settled = 0.0
+        self.passes = 0
+        self.problem = ""
+        """Why no status can be stored; "" if it can."""
+        self._client = client
+        self._host = host
+        self._clock = clock
+        self._fence = fence
+        self._identity = identity
+        self._reporter = reporter
+        self._approvals = approvals
+        self._own = own
+        self._act = act
+        self._queue: KeyedQueue[str] = KeyedQueue(clock)
+        self._store = AllocationStore(self.wake)
+        self._observed = Observed(ALLOCATIONS_RULE, self.wake)
+        self.sites = Sites(client, fleet, clock, self.time.now, self._cluster_changed, self._nodes_changed)
+        self.executor = Executor(client, self.sites, fence, clock, self.time.now, self._queue.add)
+        self.pods = PodWatch(lambda name: self.sites.client(name, client), clock, self._pods_changed)
+        self._asked_pods: dict[str, frozenset[Any]] = {}
+        self._interlock: Interlock | None = None
+        self._claims = Claims()
+        self._memories: dict[str, Memories] = {}
+        self._values: dict[str, tuple[NetIPAllocation, Defaults, Allocation]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    # --- configuration ---------------------------------------------------------------------------------
+
+    def update(self, spec: AllocationsSpec | None) -> None:
+        """Use this part of a registry; unchanged accounts continue undisturbed."""
+        old, self.spec = self.spec, spec or AllocationsSpec({})
+        if not self._tasks and spec is not None:
+            self._start("allocations", follow_allocations(self._client, self._store, self._observed, self._clock).run)
+            self._start("nodes of the hub cluster", self.sites.run)
+            for number in range(WORKERS):
+                self._start(f"allocations worker {number}", self._work)
+        for name, account in list(self.accounts.items()):
+            if self.spec.accounts.get(name) != account.spec:
+                self._tasks.pop(f"account {name}").cancel()
+                del self.accounts[name]
+                self.plans.pop(name, None)
+        for name, entry in self.spec.accounts.items():
+            if name not in self.accounts:
+                self._open(name, entry)
+        if old.interlock != self.spec.interlock:
+            if (task := self._tasks.pop("interlock", None)) is not None:
+                task.cancel()
+            self._interlock = None
+            if self.spec.interlock is not None:
+                self._interlock = Interlock(self._client, self.spec.interlock, self._clock, self.wake)
+                self._start("interlock", self._interlock.run)
+        self.wake()
+
+    def _open(self, name: str, entry: AccountSpec) -> None:
+        account = Account(entry, self._host, self.time.now, lambda: self._queue.add(name))
+        self.accounts[name] = account
+        for cluster in entry.clusters:
+            account.note_nodes(cluster, self.sites.nodes(cluster).values(), ())
+        self._start(f"account {name}", account.run)
+
+    def _start(self, name: str, work: Callable[[], Any]) -> None:
+        self._tasks[name] = asyncio.create_task(supervise(name, work, self._clock), name=name)
+
+    def set_leading(self, *, leading: bool, settle: float = 0.0) -> None:
+        """Note whether this process may act; with ``settle``, its first new move waits so many seconds."""
+        if leading != self.leading:
+            self.leading = leading
+            self.settled = self.time.now() + settle if settle else 0.0
+            self.wake()
+
+    async def close(self) -> None:
+        """Start nothing more and stop; records carry on what is under way."""
+        self.leading = False
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await self.executor.close()
+        await self.pods.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- what requests a pass ----------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Request a pass for every account."""
+        for name in (UNASSIGNED, *self.accounts):
+            self._queue.add(name)
+
+    def cluster_changed(self, name: str) -> None:
+        """The state of a remote cluster has changed."""
+        self.sites.state_changed(name)
+
+    def nodes_changed(self, name: str, changed: Iterable[Node], gone: Iterable[str]) -> None:
+        """Nodes of a remote cluster have changed."""
+        self.sites.note(name, changed, gone)
+
+    def _cluster_changed(self, name: str) -> None:
+        for account in self.accounts.values():
+            if name in account.spec.clusters:
+                self._queue.add(account.spec.name)
+
+    def _nodes_changed(self, name: str, changed: Iterable[Node], gone: Iterable[str]) -> None:
+        for account in self.accounts.values():
+            if name in account.spec.clusters:
+                account.note_nodes(name, changed, gone)
+
+    def _pods_changed(self, node: NodeKey) -> None:
+        self._cluster_changed(node.cluster)
+
+    # --- state -------------------------------------------------------------------------------------------
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """The decision about each address."""
+        return {address: verdict for found in self.plans.values() for address, verdict in found.verdicts.items()}
+
+    @property
+    def objects(self) -> Mapping[str, NetIPAllocation]:
+        """The allocations by name."""
+        return self._store.objects
+
+    @property
+    def trouble(self) -> str:
+        """Why the allocations are not served; "" if they are."""
+        return self._observed.problem or self.problem
+
+    def allocations(self) -> list[Allocation]:
+        """All allocations as values."""
+        defaults = Defaults(self.spec.not_ready_grace, self.spec.cordoned_hold, self.spec.eviction)
+        found: dict[str, tuple[NetIPAllocation, Defaults, Allocation]] = {}
+        for name, object_ in self._store.objects.items():
+            known = self._values.get(name)
+            if known is None or known[0] is not object_ or known[1] != defaults:
+                known = (object_, defaults, read(object_, defaults))
+            found[name] = known
+        for name in self._values.keys() - found.keys():
+            self._reporter.ended(name)
+        self._values = found
+        return [value for _, _, value in found.values()]
+
+    # --- passes ------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            try:
+                await self._pass(key)
+                self._queue.forget(key)
+            except NotLeader as error:
+                log.info("allocations: not written: %s", error)
+                self._queue.add_after(key, 1.0)
+            except HubError as error:
+                delay = self._queue.retry(key)
+                log.warning("allocations of account %s: %s; again in %.0f s", key or "none", error, delay)
+            except Exception:
+                self._queue.retry(key)
+                log.exception("allocations of account %s: a pass failed", key or "none")
+            finally:
+                self._queue.done(key)
+            await asyncio.sleep(0)
+
+    async def _pass(self, key: str) -> None:
+        if self._observed.problem or self._store.objects is None:
+            return
+        self.passes += 1
+        allocations, now = self.allocations(), self.time.now()
+        self._claims = claims(allocations, self._claims, now)
+        if self._claims.wake is not None:
+            self._queue.add_after(key, max(0.1, self._claims.wake - now))
+        known = {name: self._account(account) for name, account in self.accounts.items()}
+        if key == UNASSIGNED:
+            await self._unassigned(allocations, known, now)
+        elif key in known:
+            await self._account_pass(key, allocations, known, now)
+
+    async def _account_pass(
+        self, key: str, allocations: Sequence[Allocation], known: Mapping[str, values.Account], now: float
+    ) -> None:
+        account = self.accounts[key]
+        mine = tuple(found for found in allocations if account_of(found, known)[0] == key)
+        view = self._view(account, known[key], mine, allocations)
+        found = plan(view, now)
+        self._memories[key] = found.memory
+        self.plans[key] = found
+        if self.leading:
+            for allocation in mine:
+                await self._store_status(allocation, found.statuses[allocation.name])
+                self._report(allocation, found)
+            for act in found.acts if self._act else ():
+                self.executor.start(account, act)
+        wanted = {address for allocation in mine for address in (*allocation.addresses, *allocation.entries)}
+        account.ask(wanted if found.questions.describe else (), found.questions.inspect)
+        self._asked_pods[key] = found.questions.pods
+        self.pods.ask(frozenset().union(*(self._asked_pods[name] for name in self._asked_pods)))
+        if found.wake is not None:
+            self._queue.add_after(key, max(0.0, found.wake - self.time.now()))
+
+    def _view(
+        self, account: Account, value: values.Account, mine: tuple[Allocation, ...], every: Sequence[Allocation]
+    ) -> View:
+        name = account.spec.name
+        sites = {
+            cluster: self.sites.site(cluster, account.instances, recognised=account.recognised(cluster))
+            for cluster in account.spec.clusters
+        }
+        return View(
+            account=value,
+            limits=values.Limits(**msgspec.structs.asdict(self.spec.limits)),
+            sites=sites,
+            allocations=mine,
+            holders=self._claims.holders,
+            conflicts=self._claims.conflicts,
+            answers=account.answers,
+            inspections=account.inspections,
+            outcomes=self.executor.outcomes.get(name, {}),
+            running=self.executor.under_way(name),
+            pods=self.pods.found,
+            evict_after=self.executor.evict_after,
+            foreign_labels=self._foreign_labels(name, sites),
+            label_keys=frozenset((LABEL_READY, *(found.address_label for found in every if found.address_label))),
+            own=self._own,
+            halted=self._halted(),
+            approvals=frozenset(self._approvals()),
+            identity=self._identity,
+            settled=self.settled,
+            memory=self._memories.get(name, Memories()),
+        )
+
+    def _account(self, account: Account) -> values.Account:
+        spec = account.spec
+        networks = tuple(network for network in spec.addresses if isinstance(network, IPv4Network))
+        return values.Account(
+            spec.name,
+            spec.provider.name,
+            spec.clusters,
+            networks,
+            account.interval,
+            account.cuts,
+            account.problem,
+            account.frozen,
+            self.executor.quota_until.get(spec.name, 0.0),
+        )
+
+    def _halted(self) -> tuple[str, str] | None:
+        if not self.leading:
+            return "Standby", "another replica acts"
+        if not self.spec.enforce or not self._act:
+            return "Observe", "allocations.mode is observe: nothing is changed"
+        if self._interlock is not None and (holder := self._interlock.holder):
+            return "OtherController", f"{holder} renews the Lease {self.spec.interlock}; stop that controller"
+        if self.problem:
+            return "SchemaOutdated", self.problem
+        return None
+
+    def _foreign_labels(self, name: str, sites: Mapping[str, Site]) -> frozenset[NodeKey]:
+        """Nodes that another account keeps labelled; all nodes of a cluster whose other account has no plan yet."""
+        found: set[NodeKey] = set()
+        for other, account in self.accounts.items():
+            shared = set(account.spec.clusters) & sites.keys() if other != name else ()
+            for cluster in shared:
+                last = self.plans.get(other)
+                if last is None or not account.answers:
+                    found.update(NodeKey(cluster, node) for node in sites[cluster].machines)
+                else:
+                    found.update(key for key in last.labelled if key.cluster == cluster)
+        return frozenset(found)
+
+    # --- statuses ----------------------------------------------------------------------------------------
+
+    async def _unassigned(
+        self, allocations: Sequence[Allocation], known: Mapping[str, values.Account], now: float
+    ) -> None:
+        """Say why nothing is done for allocations without an account; holder and label stay."""
+        if not self.leading:
+            return
+        for allocation in allocations:
+            name, reason, message = account_of(allocation, known)
+            if name:
+                continue
+            if broken := self.spec.broken.get(allocation.account):
+                reason, message = "AccountBroken", f"account {allocation.account} is frozen: {broken}"
+            status = stalled_status(allocation, reason, message, self._identity, now)
+            await self._store_status(allocation, status)
+
+    async def _store_status(self, allocation: Allocation, status: Status) -> None:
+        """Store a status if it differs; a conflict ends the pass, and the next one plans anew.
+
+        Raises:
+            HubError: it is not stored, so nothing that depends on it may begin.
+        """
+        if status == allocation.status:
+            return
+        before = self._store.objects.get(allocation.name)
+        try:
+            body = await put_status(self._client, allocation.name, allocation.resource_version, status, self._fence)
+        except Conflict:
+            raise
+        except NotFound:
+            if allocation.name in self._store.objects and not allocation.deleting:
+                self.problem = OUTDATED_CRD
+            return
+        except Invalid as error:
+            self.problem = f"{OUTDATED_CRD} ({error})"
+            raise
+        found = decode(body)
+        if found.status is None or found.status.writer != status.writer:
+            self.problem = OUTDATED_CRD
+            return
+        self.problem = ""
+        self._store.wrote(found)
+        if before is not None:
+            self._occurrences(before, allocation, status)
+
+    def _occurrences(self, object_: NetIPAllocation, allocation: Allocation, status: Status) -> None:
+        old = allocation.entries
+        for entry in status.addresses:
+            before = old.get(entry.address)
+            if entry.state != "Attached" or not entry.node or (before is not None and before.node == entry.node):
+                continue
+            if before is not None and before.state == "RollingBack":
+                self._reporter.happened(object_, "AddressRestored", f"{entry.address} is back on node {entry.node}")
+            elif before is not None and (before.node or (before.move is not None and before.move.from_)):
+                cause = before.move.cause if before.move is not None else "by hand"
+                source = before.move.from_ if before.move is not None else before.node
+                text = f"{entry.address} moved from node {source} to {entry.node} ({cause})"
+                self._reporter.happened(object_, "AddressMoved", text)
+            else:
+                text = f"{entry.address} is attached to node {entry.node}"
+                self._reporter.happened(object_, "AddressAttached", text)
+
+    def _report(self, allocation: Allocation, found: Plan) -> None:
+        object_ = self._store.objects.get(allocation.name)
+        if object_ is None:
+            return
+        findings = [finding for name, finding in found.findings if name == allocation.name]
+        nodes = {entry.node for entry in allocation.status.addresses} | {
+            entry.last_node for entry in allocation.status.addresses
+        }
+        for key, message in self.executor.failures.items():
+            if isinstance(key, NodeKey) and key.cluster == allocation.cluster and key.name in nodes:
+                findings.append(Finding("MoveFailed", message, (str(key),)))
+            elif allocation.workload is not None and key == str(allocation.workload):
+                findings.append(Finding("EvictionBlocked", message, (str(key),)))
+        outcomes = self.executor.outcomes.get(allocation.status.account, {})
+        for address in allocation.addresses:
+            outcome = outcomes.get(address)
+            if outcome is not None and outcome.error and outcome.error != "quota":
+                findings.append(Finding("MoveFailed", f"{outcome.step} of {address}: {outcome.message}", (address,)))
+        account = self.accounts.get(allocation.status.account)
+        if account is not None and account.status.error:
+            findings.append(Finding("CloudFailed", f"account {account.spec.name}: {account.status.error}"))
+        if self.executor.quota_until.get(allocation.status.account, 0.0) > self.time.now():
+            text = f"account {allocation.status.account}: its quota is used up; its acts wait"
+            findings.append(Finding("CloudQuota", text))
+        halted = self._halted()
+        if halted is not None and halted[0] in ("OtherController", "SchemaOutdated"):
+            findings.append(Finding(*halted))
+        self._reporter.found(object_, findings)
+
+
+def own_node(environ: Mapping[str, str]) -> NodeKey | None:
+    """The node that this process runs on, from NODE_NAME."""
+    name = environ.get("NODE_NAME", "")
+    return NodeKey(LOCAL, name) if name else None
