@@ -109,7 +109,7 @@ class ElasticIps:
             raise self._conflict(order, record)
         instance = (await self._instances([order.instance])).get(order.instance)
         if instance is not None and is_primary(record, instance):
-            return Done()
+            return Done(order.before)
         if not is_free(record) or not isinstance(order.expected, Free):
             raise self._conflict(order, record)
         instance = self._with_room(order, instance)
@@ -124,7 +124,7 @@ class ElasticIps:
         place = (order.instance, instance.interface, instance.private)
         new = Address(record.allocation, association, *place, record.group)
         self._known[order.address] = new, address_state(new, {order.instance: instance}, self._region)
-        return Done()
+        return Done(order.before)
 
     async def restore(self, order: Order, /) -> Step:  # noqa: ARG002 - the protocol's argument
         """Returns Done: EC2 has no call that gives an auto-assigned address back."""
