@@ -114,11 +114,14 @@ class AllocationStore:
 
 
 class Machines:
-    """When the hub saw the nodes of one cluster become Ready or not Ready."""
+    """The nodes of one cluster, and when the hub saw them become Ready or not Ready.
+
+    Attributes:
+        nodes: in the planner's form, without their instances.
+    """
 
     def __init__(self) -> None:
-        self._ready: dict[str, float] = {}
-        self._unready: dict[str, float] = {}
+        self.nodes: dict[str, Machine] = {}
 
     def note(self, changed: Iterable[Node], gone: Iterable[str], now: float, *, first: bool) -> None:
         """Note changes.
@@ -131,25 +134,21 @@ class Machines:
                 Ready, but a node counts as not Ready only from now on.
         """
         for name in gone:
-            self._ready.pop(name, None)
-            self._unready.pop(name, None)
+            self.nodes.pop(name, None)
         for node in changed:
+            old = self.nodes.get(node.name)
             if node.ready == "True":
-                self._unready.pop(node.name, None)
                 since = min(now, moment(node.ready_since)) if first else now
-                self._ready.setdefault(node.name, since)
+                self.nodes[node.name] = Machine(node, None, (old.ready_since if old is not None else 0.0) or since)
             else:
-                self._ready.pop(node.name, None)
-                self._unready.setdefault(node.name, now)
+                since = (old.unready_since if old is not None else 0.0) or now
+                self.nodes[node.name] = Machine(node, None, unready_since=since)
 
     def restart(self, now: float) -> None:
         """The cluster was not current for some time: nodes count as not Ready from now on."""
-        self._unready = dict.fromkeys(self._unready, now)
-
-    def of(self, node: Node, instance: str | None) -> Machine:
-        """A node in the planner's form."""
-        name = node.name
-        return Machine(node, instance, self._ready.get(name, 0.0), self._unready.get(name, 0.0))
+        for name, machine in self.nodes.items():
+            if machine.unready_since:
+                self.nodes[name] = msgspec.structs.replace(machine, unready_since=now)
 
 
 class Sites:
@@ -180,6 +179,8 @@ class Sites:
         self._machines: dict[str, Machines] = {}
         self._was: dict[str, str] = {}
         """Cluster -> its last problem."""
+        self._sites: dict[tuple[str, str], dict[str, tuple[Machine, str | None, Machine]]] = {}
+        """(account, cluster) -> node -> (without its instance, the instance, both together), as last put together."""
         self.local = NodeStore(lambda changed, gone: self.note(LOCAL, changed, gone), clock.wall)
         self.observed = Observed(NODES.rule, lambda: self.state_changed(LOCAL))
         self._reflector = Reflector("nodes of the hub cluster", client, NODES, self.local, self.observed, clock)
@@ -224,20 +225,23 @@ class Sites:
             return f"cluster {cluster} is {unit.status.state}: {unit.status.error or unit.mismatch or 'not read yet'}"
         return ""
 
-    def site(self, cluster: str, instances: Mapping[NodeKey, str | None], *, recognised: bool) -> Site:
+    def site(self, account: str, cluster: str, instances: Mapping[NodeKey, str | None], *, recognised: bool) -> Site:
         """A cluster in the planner's form.
 
         Args:
+            account: the account that it is for.
             cluster: its name.
             instances: the instances of the account's nodes.
             recognised: whether the provider has recognised all nodes of the cluster.
         """
-        known = self._machines.get(cluster) or Machines()
-        found = {
-            name: known.of(node, instances.get(NodeKey(cluster, name))) for name, node in self.nodes(cluster).items()
+        bare = self._machines[cluster].nodes if cluster in self._machines else {}
+        last = self._sites.get((account, cluster), {})
+        known = self._sites[account, cluster] = {
+            name: _joined(machine, instances.get(NodeKey(cluster, name)), last.get(name))
+            for name, machine in bare.items()
         }
         problem = self.problem(cluster) or ("" if recognised else f"the nodes of {cluster} are being recognised")
-        return Site(cluster, found, problem)
+        return Site(cluster, {name: joined for name, (_, _, joined) in known.items()}, problem)
 
     async def client(self, cluster: str, local: Client) -> Client:
         """A connected client of a cluster.
@@ -251,6 +255,15 @@ class Sites:
         if unit is None:
             raise HubError(f"cluster {cluster} is not followed")
         return await unit.connection()
+
+
+def _joined(
+    machine: Machine, instance: str | None, last: tuple[Machine, str | None, Machine] | None
+) -> tuple[Machine, str | None, Machine]:
+    """A node with its instance; the same objects as last time if nothing has changed."""
+    if last is not None and last[0] is machine and last[1] == instance:
+        return last
+    return machine, instance, msgspec.structs.replace(machine, instance=instance)
 
 
 def follow_allocations(client: Client, store: AllocationStore, observed: Observed, clock: Clock) -> Reflector[Any]:

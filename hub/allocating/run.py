@@ -1,8 +1,8 @@
 """Runs the allocations of a registry: one pass for each account whenever something about it has changed.
 
-A pass reads what is known, plans (:mod:`hub.allocations`), stores the statuses, starts the acts and asks the questions.
-It waits for the API server of the hub cluster only, never for a cloud: acts and answers are tasks whose end requests the
-next pass.
+A pass reads what is known, plans (:mod:`hub.allocations`), stores the statuses, starts the acts and asks the
+questions. It waits for the API server of the hub cluster only, never for a cloud: acts and answers are tasks whose end
+requests the next pass.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Network
 from typing import Any, Final, Protocol
-
-import msgspec
 
 from hub.allocating.accounts import Account
 from hub.allocating.execute import Executor, Fence, put_status
@@ -303,12 +301,12 @@ class Allocating:
     ) -> View:
         name = account.spec.name
         sites = {
-            cluster: self.sites.site(cluster, account.instances, recognised=account.recognised(cluster))
+            cluster: self.sites.site(name, cluster, account.instances, recognised=account.recognised(cluster))
             for cluster in account.spec.clusters
         }
         return View(
             account=value,
-            limits=values.Limits(**msgspec.structs.asdict(self.spec.limits)),
+            limits=self.spec.limits,
             sites=sites,
             allocations=mine,
             holders=self._claims.holders,

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hub.allocations.spec import Entry, moment
-from hub.allocations.view import Limits
 from hub.approval import approval_hash
+from hub.registry.spec import AllocationLimits
 
 
 class Budget(NamedTuple):
@@ -23,7 +23,7 @@ class Budget(NamedTuple):
     again: float
 
 
-def budget(entries: Iterable[Entry], attached: int, limits: Limits, now: float) -> Budget:
+def budget(entries: Iterable[Entry], attached: int, limits: AllocationLimits, now: float) -> Budget:
     """The budget of a pool: at most ceil(``moves`` x attached), and at least one, in each ``window``.
 
     Args:

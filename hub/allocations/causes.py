@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 from hub.allocations.eligible import DOWN_TAINTS, LEAVING_TAINTS, TAINT_AUTOSCALER, misfit, ready, taint
 from hub.allocations.spec import NEVER, Allocation, Entry, moment
-from hub.allocations.view import CAUSES, Inspection, Limits, Machine, Memory, Pods
+from hub.allocations.view import CAUSES, Inspection, Machine, Memory, Pods
 from hub.cloud import Gone, Present
+from hub.registry.spec import AllocationLimits
 
 TWICE: Final = 2.0
 """Seconds between two answers that confirm each other."""
@@ -63,7 +64,7 @@ def leave(
     gone: bool,
     pods: Pods | None,
     moved: str,
-    limits: Limits,
+    limits: AllocationLimits,
     now: float,
 ) -> Leave | None:
     """The first cause that holds for an address on a node; None if none does.

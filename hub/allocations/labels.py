@@ -1,12 +1,13 @@
 """The labels of nodes, and the evictions that follow when a label goes.
 
-``ip.ready`` is on exactly the nodes that a fresh answer shows with an address of a live claim. It is taken off only with
-proof: a record that takes the address away, an entry that left its allocation, or two answers and an inspection that
-show the node without an address. What is not known changes no label.
+``ip.ready`` is on exactly the nodes that a fresh answer shows with an address of a live claim. It is taken off only
+with proof: a record that takes the address away, an entry that left its allocation, or two answers and an inspection
+that show the node without an address. What is not known changes no label.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from hub.allocations.causes import TWICE
@@ -15,6 +16,7 @@ from hub.allocations.scene import Scene, Situation
 from hub.allocations.spec import LABEL_READY, moment
 from hub.allocations.view import Evict, Label, NodeKey
 from hub.cloud import Held, Present
+from hub.model import Node
 
 FORGET: Final = 300.0
 """Seconds after which a changed label counts as undisturbed."""
@@ -22,6 +24,9 @@ LONGEST: Final = 60.0
 EVICTING: Final = 3600.0
 """Seconds after a move in which Pods that stayed behind are evicted."""
 LEAVING: Final = ("Detaching", "Releasing")
+
+Changes = list[tuple[str, str | None]]
+"""Labels of a node that change: (key, value); None = the key goes."""
 
 
 def wanted(scene: Scene) -> dict[NodeKey, dict[str, str]]:
@@ -45,45 +50,42 @@ def label(
     """Add the changes of labels to the acts; returns what to remember: changed labels, and suspects."""
     changed = {key: note for key, note in scene.view.memory.labels.items() if note[1] + FORGET > scene.now}
     suspects: dict[NodeKey, float] = {}
-    left = _left(scene)
-    unknown = _unknown(scene)
+    left, may_have = _left(scene), unknown(scene)
     for site in scene.view.sites.values():
-        if site.problem:
-            continue
-        for name, machine in site.machines.items():
-            found, key = machine.node.labels, NodeKey(site.name, name)
+        for name, machine in site.machines.items() if not site.problem else ():
+            key, node = NodeKey(site.name, name), machine.node
             want = wanted.get(key)
-            if want is None and scene.view.label_keys.isdisjoint(found):
+            if want is None and scene.view.label_keys.isdisjoint(node.labels):
                 continue
-            if key in scene.view.running or key in unknown or machine.node.deleting:
+            if key in scene.view.running or key in may_have or node.deleting:
                 continue
             if want is not None:
-                changes = [(text, value) for text, value in want.items() if found.get(text) != value]
-                if not ready(machine.node):
-                    changes = []
-                extra = scene.view.label_keys & found.keys() - want.keys() - {LABEL_READY}
-                if changes or extra:
-                    _change(scene, changed, key, [*changes, *((text, None) for text in sorted(extra))])
-                continue
-            if key in scene.view.foreign_labels:
-                continue
-            if key not in left and not _proven(scene, suspects, key):
-                continue
-            off = [(text, None) for text in sorted(scene.view.label_keys & found.keys())]
-            _change(scene, changed, key, off, at_once=key in left)
+                _change(scene, changed, key, _differences(scene, node, want))
+            elif key not in scene.view.foreign_labels and (key in left or _proven(scene, suspects, key)):
+                off = [(text, None) for text in sorted(scene.view.label_keys & node.labels.keys())]
+                _change(scene, changed, key, off, at_once=key in left)
     return changed, suspects
+
+
+def _differences(scene: Scene, node: Node, want: dict[str, str]) -> Changes:
+    """What must change in the labels of a node with an address. A node that is not Ready gets no label."""
+    changes: Changes = []
+    if ready(node):
+        changes += [(text, value) for text, value in want.items() if node.labels.get(text) != value]
+    extra = scene.view.label_keys & node.labels.keys() - want.keys() - {LABEL_READY}
+    return [*changes, *((text, None) for text in sorted(extra))]
 
 
 def _change(
     scene: Scene,
     changed: dict[NodeKey, tuple[int, float]],
     key: NodeKey,
-    changes: list[tuple[str, str | None]] | list[tuple[str, str]] | list[tuple[str, None]],
+    changes: Sequence[tuple[str, str | None]],
     *,
     at_once: bool = False,
 ) -> None:
     count, again = changed.get(key, (0, 0.0))
-    if scene.view.halted is not None:
+    if scene.view.halted is not None or not changes:
         return
     if again > scene.now and not at_once:
         scene.wake(again)
@@ -104,7 +106,7 @@ def _left(scene: Scene) -> set[NodeKey]:
     return found
 
 
-def _unknown(scene: Scene) -> set[NodeKey]:
+def unknown(scene: Scene) -> set[NodeKey]:
     """Nodes that may have an address about which nothing is known now."""
     return {
         key

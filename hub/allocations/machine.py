@@ -83,13 +83,7 @@ def follow(scene: Scene, situation: Situation) -> None:
     if situation.address in scene.view.running:
         return
     outcome = scene.view.outcomes.get(situation.address)
-    accepted = outcome.operation if outcome is not None and outcome.token == _token(situation, move) else ""
-    if accepted and move.operation != accepted:
-        situation.move = replace(move, operation=accepted)
-        return
-    if move.operation and not (outcome is not None and (outcome.step, outcome.token) == ("follow", move.operation)):
-        if situation.recorded:
-            scene.acts.append(Follow(situation.address, move.operation))
+    if _operation(scene, situation, move, outcome):
         return
     if move.phase == "Restoring":
         _restoring(scene, situation, move, outcome)
@@ -112,6 +106,19 @@ def follow(scene: Scene, situation: Situation) -> None:
         _detaching(scene, situation, move, state, outcome)
     else:
         _attaching(scene, situation, move, state, outcome)
+
+
+def _operation(scene: Scene, situation: Situation, move: Move, outcome: Outcome | None) -> bool:
+    """Whether an operation of the cloud is to be recorded or followed first."""
+    accepted = outcome.operation if outcome is not None and outcome.token == _token(situation, move) else ""
+    if accepted and move.operation != accepted:
+        situation.move = replace(move, operation=accepted)
+        return True
+    if not move.operation or (outcome is not None and (outcome.step, outcome.token) == ("follow", move.operation)):
+        return False
+    if situation.recorded:
+        scene.acts.append(Follow(situation.address, move.operation))
+    return True
 
 
 def drop(scene: Scene, situation: Situation, *, failed: bool = False) -> None:
@@ -175,6 +182,7 @@ def _attaching(scene: Scene, situation: Situation, move: Move, state: AddressSta
         else:  # the record's other node has it
             drop(scene, situation)
         return
+    situation.node = ""
     if not situation.recorded or not _cloud_acts(scene, situation, outcome):
         return
     mine = outcome if outcome is not None and outcome.token in (_token(situation, move), move.operation) else None

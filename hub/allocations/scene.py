@@ -90,6 +90,8 @@ class Scene:
         """Nodes in a record, or chosen in this pass."""
         self.occupied: set[NodeKey] = set()
         """Nodes that have an address."""
+        self.first_at: dict[NodeKey, Situation] = {}
+        """Node -> the address with the oldest claim that it has."""
         self.avoid = {key: until for key, until in view.memory.avoid.items() if until > now}
         self.stopped: dict[str, float] = {}
         self._wake: float = NEVER

@@ -11,6 +11,7 @@ import msgspec
 from hub.allocations.spec import Allocation, Status, WorkloadRef
 from hub.cloud import AddressState, InstanceState, Order
 from hub.model import LOCAL, Finding, Node
+from hub.registry.spec import AllocationLimits
 
 Cause = Literal["Free", "Gone", "OutOfService", "NotReady", "Drained", "NodeRemoved", "Misplaced", "Release"]
 CAUSES: Final[tuple[str, ...]] = (
@@ -104,19 +105,6 @@ class Outcome(msgspec.Struct, frozen=True):
     operation: str = ""
     before: str = ""
     failures: int = 0
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """``allocations.limits`` and what else the registry says. Seconds and fractions."""
-
-    concurrent: int = 5
-    moves: float = 0.5
-    window: float = 600.0
-    per_address: int = 3
-    per_address_window: float = 3600.0
-    dwell: float = 300.0
-    max_not_ready: float = 0.5
-    own_node: Literal["last", "never", "allow"] = "last"
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -219,7 +207,7 @@ class View(msgspec.Struct, frozen=True):
     """
 
     account: Account
-    limits: Limits = Limits()
+    limits: AllocationLimits = AllocationLimits()
     sites: Mapping[str, Site] = {}
     allocations: tuple[Allocation, ...] = ()
     holders: Mapping[str, str] = {}

@@ -143,6 +143,7 @@ class AddressProvider(Protocol):
         """Look once at an operation of this or an earlier process; Done if it has ended or the cloud does not know it.
 
         Raises:
+            TransientProviderError: looking failed; the hub looks again.
             ProviderError: the operation ended with an error.
         """
         ...

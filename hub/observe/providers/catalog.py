@@ -346,8 +346,10 @@ def check_type(type_: ProviderType) -> None:
 
 
 def _check_addresses(type_: Any) -> None:
-    """As :func:`check_type`, for ``ProviderType.addresses``; reads attributes only, to import nothing for a hub without
-    allocations."""
+    """As :func:`check_type`, for ``ProviderType.addresses``.
+
+    Reads attributes only, since a hub without allocations must not import the type.
+    """
     if not callable(getattr(type_, "open", None)) or not is_model(getattr(type_, "config", None)):
         raise _Refused("wrong-type", "ProviderType.addresses is not an AddressType")
     if unknown := set(type_.cuts) - {"source", "target"}:

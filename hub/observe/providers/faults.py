@@ -64,12 +64,11 @@ def clean(error: BaseException, known: Iterable[str] = ()) -> Exception:
             return ProviderCrashed(text)
         case ProviderSuspended():
             return ProviderSuspended(text, _seconds(error.retry_after))
+        case TransientProviderError():
+            kind = QuotaExceeded if isinstance(error, QuotaExceeded) else TransientProviderError
+            return kind(text, _seconds(error.retry_after))
         case AddressConflict() | UnsupportedInstance():
             return (AddressConflict if isinstance(error, AddressConflict) else UnsupportedInstance)(text)
-        case QuotaExceeded():
-            return QuotaExceeded(text, _seconds(error.retry_after))
-        case TransientProviderError():
-            return TransientProviderError(text, _seconds(error.retry_after))
         case TerminalProviderError() | ConfigInvalid():
             return TerminalProviderError(text)
         case CredentialError():

@@ -394,7 +394,7 @@ async def test_write_without_an_answer_is_not_repeated(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        ("RetryableError", TransientProviderError),
+        ("RetryableError", ProviderError),
         ("PublicIPAddressInUse", AddressConflict),
         ("PublicIPReferencedByMultipleIPConfigs", AddressConflict),
         ("VMNetworkInterfaceAndPublicIPSkuMismatch", UnsupportedInstance),

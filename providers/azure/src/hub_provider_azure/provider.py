@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 
-from hub.plugin import Node, TransientProviderError
+from hub.plugin import Node, ProviderError, TransientProviderError
 from hub.plugin.addresses import (
     AccountContext,
     AddressConflict,
@@ -149,7 +149,10 @@ class AzureAddresses:
             case _:
                 raise TransientProviderError(f"{self._arm.account}: {operation}: the answer has no state")
         if state in ("Failed", "Canceled"):
-            raise self._arm.error(reply.document, operation)
+            failure = self._arm.error(reply.document, operation)
+            if isinstance(failure, TransientProviderError):  # the operation has ended: looking again would not help
+                raise ProviderError(str(failure))
+            raise failure
         return Done() if state == "Succeeded" else Pending(operation, reply.wait)
 
     async def _ordered(self, order: Order) -> PublicAddress:
