@@ -25,7 +25,7 @@ READS: list[tuple[int, str, Kind, str]] = [
     (400, "RequestExpired", TerminalProviderError, "check the hub's clock"),
     (403, "UnauthorizedOperation", TerminalProviderError, "allow the account's credential ec2:DescribeAddresses"),
     (403, "", TerminalProviderError, "allow the account's credential ec2:DescribeAddresses"),
-    (400, "InvalidParameterValue", TerminalProviderError, "400 InvalidParameterValue: no"),
+    (400, "InvalidParameterValue", TransientProviderError, "400 InvalidParameterValue: no"),
     (301, "", TerminalProviderError, "redirects are not followed, correct endpoint"),
     (500, "InternalError", TransientProviderError, "500 InternalError: no"),
     (503, "Unavailable", TransientProviderError, "503 Unavailable"),
@@ -38,7 +38,8 @@ WRITES: list[tuple[int, str, Kind, str]] = [
     (400, "InvalidAllocationID.NotFound", AddressConflict, "InvalidAllocationID.NotFound"),
     (400, "InvalidNetworkInterfaceID.NotFound", AddressConflict, "InvalidNetworkInterfaceID.NotFound"),
     (400, "IncorrectInstanceState", AddressConflict, "IncorrectInstanceState"),
-    (400, "Gateway.NotAttached", UnsupportedInstance, "Gateway.NotAttached"),
+    (400, "Gateway.NotAttached", UnsupportedInstance, "Gateway.NotAttached: no; the hub takes another node"),
+    (400, "NeverSeenBefore", UnsupportedInstance, "NeverSeenBefore"),
     (503, "RequestLimitExceeded", QuotaExceeded, "more requests than EC2 allows"),
     (500, "InternalError", TransientProviderError, "500 InternalError"),
 ]
