@@ -67,7 +67,8 @@ class Instances(NamedTuple):
 def parse(body: bytes) -> ElementTree.Element | None:
     """Returns the root of a body, without namespaces; None if it is not XML."""
     try:
-        root = ElementTree.fromstring(body)  # noqa: S314 - the body is bounded, and expat limits how entities grow
+        # The body is bounded, and expat limits how much entities may expand.
+        root = ElementTree.fromstring(body)  # noqa: S314  # nosec B314
     except ElementTree.ParseError:
         return None
     for element in root.iter():

@@ -53,7 +53,7 @@ class ElasticIps:
         zone = rf"{config.region}(?:[a-z]|-[a-z0-9-]{{1,40}})"
         self._provider_id = re.compile(rf"aws:///{zone}/(i-(?:[0-9a-f]{{8}}|[0-9a-f]{{17}}))", re.ASCII)
         self._known: dict[str, tuple[Address, AddressState]] = {}
-        """The last record of each address that is held, and its meaning. An equal record means the same."""
+        """The last record of each address, and its meaning. An equal record means the same."""
 
     def instance_of(self, node: Node, /) -> str | None:
         """Returns the instance's id if the providerID is ``aws:///ZONE/ID`` and the zone is in the account's region.

@@ -1,7 +1,7 @@
 """All that is used of botocore: the signature of a request, and the sources of the default credential.
 
 botocore's own client is not used: it bounds neither the time nor the size of an answer, a request in a thread goes on
-after the hub has cancelled it, and its model of EC2 takes 25 MiB. Requests are sent by :mod:`hub_provider_aws.api`.
+after the hub has cancelled it, and its model of EC2 takes 22 MiB. Requests are sent by :mod:`hub_provider_aws.api`.
 """
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false

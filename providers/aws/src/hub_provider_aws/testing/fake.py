@@ -316,7 +316,7 @@ class FakeAws:
             answer = Client(self._moto, Response).post(
                 "/", data=form, headers=headers, content_type="application/x-www-form-urlencoded; charset=utf-8"
             )
-            addresses = ec2_backends[self._account][REGION].addresses
+            addresses: Any = ec2_backends[self._account][REGION].addresses
             for address in addresses:
                 address.instance = address.eni.instance if address.eni else None
             elastic = {address.public_ip for address in addresses}
