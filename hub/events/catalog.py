@@ -348,7 +348,7 @@ for _name, _action, _meaning, _remedy in (
         "SchemaOutdated",
         "Withhold",
         "the installed CRD has no status; the hub changes nothing",
-        "apply the output of `hub allocations crd`",
+        "apply the output of `hub allocations crd` with kubectl",
     ),
     (
         "Forbidden",
