@@ -23,7 +23,7 @@ STATES: tuple[msgspec.Struct, ...] = (
 )
 
 
-@pytest.mark.parametrize(("one", "other"), combinations(STATES, 2))
+@pytest.mark.parametrize(("one", "other"), list(combinations(STATES, 2)))
 def test_states_of_two_kinds_are_never_equal(one: msgspec.Struct, other: msgspec.Struct) -> None:
     """A state is told from every other one, although their fields may have the same values."""
     assert one != other
