@@ -1,0 +1,202 @@
+"""Where access tokens come from, and which hosts a credential may lead to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_provider_gcp import GcpConfig, open_account
+from hub_provider_gcp.testing import PROJECT, SUBJECT, GcpFake
+from hub_testkit.contexts import LocalAccount, LocalHub
+
+from hub.plugin import TerminalProviderError, TransientProviderError
+from hub.plugin.addresses import AddressProvider
+
+
+@dataclass
+class Scene:
+    """A provider, its fake, and the hub's context with the secret KEY."""
+
+    fake: GcpFake
+    hub: LocalHub
+    provider: AddressProvider
+
+    def logins(self) -> list[str]:
+        """The requests for a token."""
+        return [served.text for served in self.fake.log if served.kind == "login"]
+
+    async def ask(self) -> None:
+        """Makes one request that needs a token."""
+        assert await self.provider.describe([]) == {}
+
+
+@asynccontextmanager
+async def scene(credentials: Any, fake: GcpFake | None = None) -> AsyncGenerator[Scene, None]:
+    """Opens a provider; KEY is the fake's own key file."""
+    async with AsyncExitStack() as stack:
+        fake = await stack.enter_async_context(fake or GcpFake())
+        hub = LocalHub(secrets={"KEY": fake.key_file()}, allow_api_hosts=frozenset((fake.host,)))
+        await stack.enter_async_context(hub)
+        config = GcpConfig.model_validate({"project": PROJECT, "credentials": credentials, "endpoint": fake.url})
+        provider = await stack.enter_async_context(open_account(LocalAccount(hub, name="gcp-prod"), config))
+        yield Scene(fake, hub, provider)
+
+
+KEY = {"env": "KEY"}
+
+
+async def test_token_is_used_until_it_ends() -> None:
+    """One token serves many requests, and is replaced a minute before it ends."""
+    async with scene(KEY) as it:
+        await it.ask()
+        await it.ask()
+        assert it.logins() == ["POST /token"]
+    fake = GcpFake()
+    fake.lifetime = 60.0
+    async with scene(KEY, fake) as it:
+        await it.ask()
+        await it.ask()
+        assert it.logins() == ["POST /token"] * 2
+
+
+async def test_expired_token_is_replaced_after_a_401() -> None:
+    """A token that the API refuses is replaced once, with a credential that is read again."""
+    async with scene(KEY) as it:
+        await it.ask()
+        it.fake.expire_tokens()
+        await it.ask()
+        assert it.logins() == ["POST /token"] * 2
+
+
+async def test_file_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The default credential is the file that GOOGLE_APPLICATION_CREDENTIALS names."""
+    path = tmp_path / "key.json"
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    async with scene({"default": True}) as it:
+        with pytest.raises(TerminalProviderError, match="cannot read"):
+            await it.ask()
+        path.write_text(it.fake.key_file())
+        await it.ask()
+        assert it.logins() == ["POST /token"]
+
+
+async def test_metadata_server_is_used_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without that variable the token comes from the metadata server."""
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    async with scene({"default": True}) as it:
+        monkeypatch.setenv("GCE_METADATA_HOST", it.fake.host)
+        await it.ask()
+        assert it.logins() == ["GET /computeMetadata/v1/instance/service-accounts/default/token"]
+        monkeypatch.setenv("GCE_METADATA_HOST", "10.0.0.1")
+        it.fake.expire_tokens()
+        with pytest.raises(TerminalProviderError, match="--allow-api-host"):
+            await it.ask()
+
+
+async def test_federated_identity_is_exchanged(tmp_path: Path) -> None:
+    """A workload identity file with a token file leads to a token of the token service."""
+    token = tmp_path / "token"
+    token.write_text(SUBJECT)
+    async with scene(KEY) as it:
+        it.hub.secrets["KEY"] = json.dumps(
+            {
+                "type": "external_account",
+                "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k",
+                "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+                "token_url": f"{it.fake.url}/token",
+                "credential_source": {"file": str(token)},
+            }
+        )
+        await it.ask()
+        assert it.logins() == ["POST /token"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "secret-text",
+        "[]",
+        "{}",
+        '{"type": "service_account"}',
+        '{"type": "service_account", "client_email": "a", "token_uri": "https://b", "private_key": "secret-text"}',
+        '{"type": "external_account"}',
+        '{"type": "external_account", "credential_source": {"executable": {"command": "/bin/secret-text"}}}',
+        '{"type": "authorized_user", "refresh_token": "secret-text"}',
+        '{"type": "impersonated_service_account"}',
+        "[" * 100_000,
+    ],
+)
+async def test_invalid_credential_is_terminal(text: str) -> None:
+    """A text that is no key file leads to an error that says where it is, and not what it is."""
+    async with scene(KEY) as it:
+        it.hub.secrets["KEY"] = text
+        with pytest.raises(
+            TerminalProviderError, match="account gcp-prod: the credential from env KEY is not valid"
+        ) as it_is:
+            await it.ask()
+        assert "secret-text" not in str(it_is.value)
+        assert it.fake.log == []
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://evil.example/token", "--allow-api-host evil.example"),
+        ("http://oauth2.googleapis.com/token", "not https"),
+        ("https://oauth2.googleapis.com.evil.example/token", "--allow-api-host"),
+        ("file:///etc/passwd", "not https"),
+    ],
+)
+async def test_credential_leads_to_no_other_host(url: str, words: str) -> None:
+    """A key file cannot make the hub contact a host that its flags do not allow."""
+    async with scene(KEY) as it:
+        key = {**json.loads(it.fake.key_file()), "token_uri": url}
+        it.hub.secrets["KEY"] = json.dumps(key)
+        with pytest.raises(TerminalProviderError, match=words):
+            await it.ask()
+
+
+async def test_refused_key_is_terminal() -> None:
+    """A key that the login service refuses is an error with the service's code, and no request goes to the API."""
+    async with scene(KEY) as it:
+        key = {**json.loads(it.fake.key_file()), "client_email": "other@example.com"}
+        it.hub.secrets["KEY"] = json.dumps(key)
+        with pytest.raises(TerminalProviderError, match=r"the login is refused \(400 invalid_grant\)"):
+            await it.ask()
+        assert it.logins() == [served.text for served in it.fake.log] == ["POST /token"]
+
+
+async def test_failing_login_service_is_asked_once() -> None:
+    """A 5xx of the login service is a transient error after one request: google-auth does not repeat it."""
+    async with scene(KEY) as it:
+        it.fake.login_status = 503
+        with pytest.raises(TransientProviderError, match=r"login at 127\.0\.0\.1: 503"):
+            await it.ask()
+        assert it.logins() == ["POST /token"]
+
+
+async def test_login_service_with_a_broken_answer_is_transient() -> None:
+    """A success without a token is an error that does not freeze the account."""
+    async with scene(KEY) as it:
+        it.fake.login_status = 200
+        with pytest.raises(TransientProviderError, match="broken"):
+            await it.ask()
+
+
+async def test_library_is_imported_with_the_first_request() -> None:
+    """Registering and validating do not import google-auth or aiohttp."""
+    code = (
+        "import sys, hub_provider_gcp as gcp; list(gcp.hub_register_providers()); gcp.GcpConfig(project='a-team');"
+        "print([name for name in ('google.auth', 'aiohttp') if name in sys.modules])"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert out.decode().strip() == "[]"
