@@ -217,9 +217,19 @@ async def test_address_on_another_interface_is_not_touched() -> None:
         it.fake.cloud.hold(address, "n1", nic=1)
         state = (await it.provider.describe([address]))[address]
         for call in (it.provider.detach, it.provider.attach):
-            with pytest.raises(AddressConflict, match="not on nic0"):
+            with pytest.raises(AddressConflict, match="another interface"):
                 await call(Order(address, N1, state, token="t1"))
         assert it.fake.cloud.changes == 0
+
+
+async def test_list_that_lags_behind_is_transient() -> None:
+    """While the list still shows a holder that has lost the address, a detach is neither Done nor a conflict."""
+    async with scene() as it:
+        it.fake.cloud.add_vm("n1")
+        address = it.fake.cloud.reserve()
+        it.fake.cloud.hold_elsewhere(address, N1)
+        with pytest.raises(TransientProviderError, match="still listed"):
+            await it.provider.detach(Order(address, N1, Held(N1, region="us-west1"), token="t1"))
 
 
 async def test_detach_refuses_an_order_that_expects_something_else() -> None:

@@ -8,12 +8,15 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from hub_provider_gcp import GcpConfig, open_account
-from hub_provider_gcp.testing import PROJECT, SUBJECT, GcpFake
+from hub_provider_gcp.testing import EMAIL, PROJECT, SUBJECT, GcpFake
 from hub_testkit.contexts import LocalAccount, LocalHub
 
 from hub.plugin import TerminalProviderError, TransientProviderError
@@ -39,7 +42,7 @@ class Scene:
 
 @asynccontextmanager
 async def scene(credentials: Any, fake: GcpFake | None = None) -> AsyncGenerator[Scene, None]:
-    """Opens a provider; KEY is the fake's own key file."""
+    """Opens a provider; KEY is the fake's own credential file."""
     async with AsyncExitStack() as stack:
         fake = await stack.enter_async_context(fake or GcpFake())
         hub = LocalHub(secrets={"KEY": fake.key_file()}, allow_api_hosts=frozenset((fake.host,)))
@@ -50,6 +53,33 @@ async def scene(credentials: Any, fake: GcpFake | None = None) -> AsyncGenerator
 
 
 KEY = {"env": "KEY"}
+LOGIN = ["GET /subject", "POST /token"]
+"""The requests for a token with the fake's credential file."""
+
+
+@cache
+def key_pair() -> tuple[str, str]:
+    """A private and a public key as PEM; made once, because it takes 0.1 s."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem, none = serialization.Encoding.PEM, serialization.NoEncryption()
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, none)
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return private.decode(), public.decode()
+
+
+def service_account(fake: GcpFake, **more: str) -> str:
+    """The key file of a service account that the fake knows."""
+    private, fake.public_key = key_pair()
+    key = {"type": "service_account", "client_email": EMAIL, "token_uri": f"{fake.url}/token", "private_key": private}
+    return json.dumps({**key, **more})
+
+
+async def test_key_of_a_service_account_is_exchanged() -> None:
+    """A key file signs a request for a token."""
+    async with scene(KEY) as it:
+        it.hub.secrets["KEY"] = service_account(it.fake)
+        await it.ask()
+        assert it.logins() == ["POST /token"]
 
 
 async def test_token_is_used_until_it_ends() -> None:
@@ -57,13 +87,13 @@ async def test_token_is_used_until_it_ends() -> None:
     async with scene(KEY) as it:
         await it.ask()
         await it.ask()
-        assert it.logins() == ["POST /token"]
+        assert it.logins() == LOGIN
     fake = GcpFake()
     fake.lifetime = 60.0
     async with scene(KEY, fake) as it:
         await it.ask()
         await it.ask()
-        assert it.logins() == ["POST /token"] * 2
+        assert it.logins() == LOGIN * 2
 
 
 async def test_expired_token_is_replaced_after_a_401() -> None:
@@ -72,7 +102,7 @@ async def test_expired_token_is_replaced_after_a_401() -> None:
         await it.ask()
         it.fake.expire_tokens()
         await it.ask()
-        assert it.logins() == ["POST /token"] * 2
+        assert it.logins() == LOGIN * 2
 
 
 async def test_file_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -84,7 +114,7 @@ async def test_file_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch, 
             await it.ask()
         path.write_text(it.fake.key_file())
         await it.ask()
-        assert it.logins() == ["POST /token"]
+        assert it.logins() == LOGIN
 
 
 async def test_metadata_server_is_used_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,19 +131,12 @@ async def test_metadata_server_is_used_without_a_file(monkeypatch: pytest.Monkey
 
 
 async def test_federated_identity_is_exchanged(tmp_path: Path) -> None:
-    """A workload identity file with a token file leads to a token of the token service."""
+    """A workload identity file may name a file with the identity's token, as in a Pod."""
     token = tmp_path / "token"
     token.write_text(SUBJECT)
     async with scene(KEY) as it:
-        it.hub.secrets["KEY"] = json.dumps(
-            {
-                "type": "external_account",
-                "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k",
-                "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
-                "token_url": f"{it.fake.url}/token",
-                "credential_source": {"file": str(token)},
-            }
-        )
+        info = json.loads(it.fake.key_file())
+        it.hub.secrets["KEY"] = json.dumps({**info, "credential_source": {"file": str(token)}})
         await it.ask()
         assert it.logins() == ["POST /token"]
 
@@ -158,8 +181,7 @@ async def test_invalid_credential_is_terminal(text: str) -> None:
 async def test_credential_leads_to_no_other_host(url: str, words: str) -> None:
     """A key file cannot make the hub contact a host that its flags do not allow."""
     async with scene(KEY) as it:
-        key = {**json.loads(it.fake.key_file()), "token_uri": url}
-        it.hub.secrets["KEY"] = json.dumps(key)
+        it.hub.secrets["KEY"] = service_account(it.fake, token_uri=url)
         with pytest.raises(TerminalProviderError, match=words):
             await it.ask()
 
@@ -167,8 +189,7 @@ async def test_credential_leads_to_no_other_host(url: str, words: str) -> None:
 async def test_refused_key_is_terminal() -> None:
     """A key that the login service refuses is an error with the service's code, and no request goes to the API."""
     async with scene(KEY) as it:
-        key = {**json.loads(it.fake.key_file()), "client_email": "other@example.com"}
-        it.hub.secrets["KEY"] = json.dumps(key)
+        it.hub.secrets["KEY"] = service_account(it.fake, client_email="other@example.com")
         with pytest.raises(TerminalProviderError, match=r"the login is refused \(400 invalid_grant\)"):
             await it.ask()
         assert it.logins() == [served.text for served in it.fake.log] == ["POST /token"]
@@ -180,7 +201,7 @@ async def test_failing_login_service_is_asked_once() -> None:
         it.fake.login_status = 503
         with pytest.raises(TransientProviderError, match=r"login at 127\.0\.0\.1: 503"):
             await it.ask()
-        assert it.logins() == ["POST /token"]
+        assert it.logins() == LOGIN
 
 
 async def test_login_service_with_a_broken_answer_is_transient() -> None:

@@ -31,9 +31,9 @@ async def test_program_prints_an_account_and_its_requests(tmp_path: Path) -> Non
             async with hub, open_account(LocalAccount(hub), config) as provider:
                 found = await provider.describe(account["addresses"])
             assert list(found.values()) == [Free("us-west1")]
-            lines = [(await process.stdout.readline()).decode() for _ in range(2)]
-        assert lines[0] == "200 POST /token\n"
-        assert lines[1].startswith("200 GET /compute/v1/projects/team-project/regions/us-west1/addresses?")
+            lines = [(await process.stdout.readline()).decode() for _ in range(3)]
+        assert lines[:2] == ["200 GET /subject\n", "200 POST /token\n"]
+        assert lines[2].startswith("200 GET /compute/v1/projects/team-project/regions/us-west1/addresses?")
         assert key.stat().st_mode & 0o077 == 0
     finally:
         process.send_signal(signal.SIGINT)

@@ -95,7 +95,7 @@ class Login:
     async def _metadata(self) -> tuple[str, float]:
         """Asks the metadata server, also for GKE's workload identity."""
         host = os.environ.get("GCE_METADATA_HOST", METADATA_HOST)
-        what = f"{self._what}: metadata server {host}"
+        what = f"{self._what}: metadata server {host}, which only exists on Google Cloud (elsewhere give credentials)"
         self._hub.check_api_host(host, METADATA_HOST)
         headers = {"Metadata-Flavor": "Google"}
         answer = await fetch(self._hub.http, "GET", f"http://{host}{METADATA_PATH}", what, headers=headers)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hub.plugin import Node, ProviderError, TerminalProviderError, Unknown
+from hub.plugin import Node, ProviderError, TerminalProviderError, TransientProviderError, Unknown
 from hub.plugin.addresses import (
     AddressConflict,
     AddressState,
@@ -93,10 +93,12 @@ class Gcp:
                     f"{self._api.what}: {order.instance} has {order.address}, expected {order.expected}"
                 )
             return await self._api.delete_access_config(order, found.access.name)
-        state = await self._reread(order)
+        region = _region(order.instance)
+        address = (await self._api.addresses(region)).get(order.address)
+        state = shapes.state_of(address, self._project, region)
         if isinstance(state, Free):
             return Done()
-        raise self._conflict(order, state)
+        raise self._conflict(order, state, found)
 
     async def attach(self, order: Order, /) -> Step:
         """Removes the ephemeral address first, and adds the reserved one at the next call."""
@@ -112,7 +114,7 @@ class Gcp:
         address = static.get(order.address)
         state = shapes.state_of(address, self._project, region)
         if address is None or not isinstance(state, Free) or not isinstance(order.expected, Free):
-            raise self._conflict(order, state)
+            raise self._conflict(order, state, found)
         if found.access:
             return await self._remove_ephemeral(order, found.access, static)
         before = shapes.split_before(order.before)
@@ -142,18 +144,14 @@ class Gcp:
             )
         return await self._api.delete_access_config(order, access.name)
 
-    async def _reread(self, order: Order) -> AddressState:
-        region = _region(order.instance)
-        found = (await self._api.addresses(region)).get(order.address)
-        return shapes.state_of(found, self._project, region)
-
-    def _conflict(self, order: Order, state: AddressState) -> AddressConflict:
+    def _conflict(self, order: Order, state: AddressState, found: Instance | None) -> ProviderError:
         """Returns the error for a state from the list, after nic0 of the order's instance did not have the address."""
+        what = f"{self._api.what}: {order.address}"
+        if found and order.address in found.others:
+            return AddressConflict(f"{what} is on another interface of {order.instance} than nic0; move it there")
         if isinstance(state, Held) and state.instance == order.instance:
-            return AddressConflict(
-                f"{self._api.what}: {order.address} is not on nic0 of {order.instance}; move it there"
-            )
-        return AddressConflict(f"{self._api.what}: {order.address} is {state}, expected {order.expected}")
+            return TransientProviderError(f"{what} is gone from {order.instance}, but still listed there")
+        return AddressConflict(f"{what} is {state}, expected {order.expected}")
 
 
 def _region(instance: str) -> str:

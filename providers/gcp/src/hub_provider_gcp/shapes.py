@@ -73,11 +73,13 @@ class Instance(NamedTuple):
     Attributes:
         running: None if the API gives a status that this version does not know.
         access: None if nic0 has no external address.
+        others: external addresses of the other interfaces.
     """
 
     status: str
     running: bool | None
     access: Access | None
+    others: frozenset[str]
 
 
 def instance_id(provider_id: str, project: str) -> str | None:
@@ -169,15 +171,17 @@ def instance(body: Mapping[str, Any], name: str, what: str) -> Instance:
     if body.get("kind") != "compute#instance" or body.get("name") != name:
         raise TransientProviderError(f"{what}: the answer is not about this instance")
     status = text(body, "status", what)
-    nics = sequence(body.get("networkInterfaces"), "networkInterfaces", what)
-    first = next((row for row in (mapping(nic, what) for nic in nics) if row.get("name") == "nic0"), None)
-    if first is None:
-        raise TransientProviderError(f"{what}: the answer has no interface nic0")
-    configs = [mapping(config, what) for config in sequence(first.get("accessConfigs", []), "accessConfigs", what)]
-    if len(configs) > 1:
-        raise TransientProviderError(f"{what}: nic0 has {len(configs)} access configs instead of one")
+    nics: dict[str, list[Access]] = {}
+    for row in sequence(body.get("networkInterfaces"), "networkInterfaces", what):
+        nic = mapping(row, what)
+        configs = sequence(nic.get("accessConfigs", []), "accessConfigs", what)
+        nics[text(nic, "name", what)] = [_access(mapping(config, what), what) for config in configs]
+    first = nics.pop("nic0", None)
+    if first is None or len(first) > 1:
+        raise TransientProviderError(f"{what}: the answer has no interface nic0 with at most one access config")
     running = True if status in UP else False if status in DOWN else None
-    return Instance(status, running, _access(configs[0], what) if configs else None)
+    others = frozenset(access.address for accesses in nics.values() for access in accesses)
+    return Instance(status, running, first[0] if first else None, others)
 
 
 def _access(config: Mapping[str, Any], what: str) -> Access:

@@ -22,7 +22,7 @@ addresses: [{addresses}]
 def main(arguments: list[str] | None = None) -> None:
     """Parses the arguments and serves until interrupted."""
     parser = argparse.ArgumentParser(prog="python -m hub_provider_gcp.testing", description=__doc__)
-    parser.add_argument("key", type=Path, help="where to write the key file of the fake's service account")
+    parser.add_argument("key", type=Path, help="where to write the credential file")
     parser.add_argument("--port", type=int, default=0, help="port of the API (default: a free one)")
     parser.add_argument("--instances", type=int, default=3, metavar="N", help="instances with ephemeral addresses")
     parser.add_argument("--addresses", type=int, default=2, metavar="N", help="reserved addresses")

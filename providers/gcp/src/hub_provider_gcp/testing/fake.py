@@ -9,7 +9,6 @@ import urllib.parse
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Final, Literal, Self, cast
 
 from aiohttp import web
@@ -83,7 +82,8 @@ class GcpFake:
     Attributes:
         cloud: the project; tests change it directly.
         log: all requests, oldest first.
-        secrets: the lines of the private key, and all access tokens that were issued so far.
+        secrets: the token of the federated identity, and all access tokens that were issued so far.
+        public_key: PEM text of a service account's public key; "" = the fake has no service account.
         lifetime: seconds that a token is valid.
         login_status: the status of the token endpoint's answers, which then have no token; 0 = it works.
         page: the most addresses in a page, if the request does not ask for fewer.
@@ -95,7 +95,8 @@ class GcpFake:
     def __init__(self, port: int = 0) -> None:
         self.cloud = Cloud(PROJECT)
         self.log: list[Served] = []
-        self.secrets = [line for line in _key_pair()[0].splitlines() if "-" not in line]
+        self.secrets = [SUBJECT]
+        self.public_key = ""
         self.lifetime = HOUR
         self.login_status = 0
         self.page = 500
@@ -131,9 +132,17 @@ class GcpFake:
         return f"http://{self.host}"
 
     def key_file(self) -> str:
-        """The key file of the fake's service account; its token URL is the fake's."""
-        key = {"type": "service_account", "client_email": EMAIL, "token_uri": f"{self.url}/token"}
-        return json.dumps({**key, "private_key_id": "1", "private_key": _key_pair()[0]})
+        """A credential file for a federated identity, which needs no cryptography; all its URLs are the fake's."""
+        pool = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/providers/fake"
+        return json.dumps(
+            {
+                "type": "external_account",
+                "audience": pool,
+                "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+                "token_url": f"{self.url}/token",
+                "credential_source": {"url": f"{self.url}/subject"},
+            }
+        )
 
     # --- faults --------------------------------------------------------------------------------------
 
@@ -252,13 +261,15 @@ class GcpFake:
         """The token endpoint for keys and for federated identities, and the metadata server."""
         if request.path.startswith("/computeMetadata/v1/") and request.headers.get("Metadata-Flavor") == "Google":
             return self._issue()
+        if request.path == "/subject":
+            return web.Response(text=SUBJECT)
         if request.path != "/token":
             raise Problem(404, "notFound", "no such page")
         if self.login_status:
             return web.json_response({}, status=self.login_status)
         form = await request.post()
         federated = form.get("subject_token") == SUBJECT
-        if not federated and not _signed(str(form.get("assertion", ""))):
+        if not federated and not (self.public_key and _signed(str(form.get("assertion", "")), self.public_key)):
             return web.json_response({"error": "invalid_grant", "error_description": "Invalid JWT"}, status=400)
         return self._issue()
 
@@ -301,25 +312,12 @@ def _refusal(problem: Problem, headers: dict[str, str] | None = None) -> web.Res
     return web.json_response(body, status=problem.status, headers=headers)
 
 
-@cache
-def _key_pair() -> tuple[str, str]:
-    """The fake's private and public key as PEM; made once, because it takes 0.1 s."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import rsa
-
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    pem, none = serialization.Encoding.PEM, serialization.NoEncryption()
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, none)
-    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return private.decode(), public.decode()
-
-
-def _signed(assertion: str) -> bool:
-    """Whether a JWT is signed with the fake's key for the audience that google-auth names, and has not expired."""
+def _signed(assertion: str, key: str) -> bool:
+    """Whether a JWT is signed with a key for the audience that google-auth names, and has not expired."""
     from google.auth import jwt
 
     decoder: Any = jwt  # google-auth has no types here
     try:
-        return bool(decoder.decode(assertion, certs=_key_pair()[1], audience=AUDIENCE)["iss"] == EMAIL)
+        return bool(decoder.decode(assertion, certs=key, audience=AUDIENCE)["iss"] == EMAIL)
     except (ValueError, KeyError):
         return False

@@ -1,0 +1,1 @@
+"""A random world for the planner of allocations, and a judge that knows the truth."""
