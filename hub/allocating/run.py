@@ -283,7 +283,8 @@ class Allocating:
         found = plan(view, now)
         self._memories[key] = found.memory
         self.plans[key] = found
-        if self.leading:
+        unasked = found.questions.describe and not account.answers and account.status.state == "pending"
+        if self.leading and not unasked:  # a restart changes no status before the cloud's first answer
             for allocation in mine:
                 await self._store_status(allocation, found.statuses[allocation.name])
                 self._report(allocation, found)

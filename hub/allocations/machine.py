@@ -56,6 +56,7 @@ def begin(scene: Scene, situation: Situation, cause: str, phase: str, to: NodeKe
     situation.to = name_of(allocation, to)
     if phase == "Detaching":
         situation.moves = (*situation.moves, began)[-3:]
+        situation.before = situation.before or scene.usual_before()
     scene.busy.update(key for key in (situation.holder, to) if key is not None)
 
 
@@ -250,7 +251,8 @@ def _next_target(scene: Scene, situation: Situation, move: Move) -> None:
     began = move.started if attaching else stamp(scene.now)
     if target is not None:
         to = name_of(allocation, target)
-        changes = replace(move, phase="Attaching", to=to, before_to=_before(scene, target))
+        before_to = _before(scene, target) or (move.before_to if to == move.to else "")
+        changes = replace(move, phase="Attaching", to=to, before_to=before_to)
         situation.move = replace(changes, tried=tried[-8:], attempts=len(tried) + 1, started=began, operation="")
         situation.to = to
         scene.busy.add(target)

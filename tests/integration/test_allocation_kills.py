@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.apiserver.server import ApiServer
 from tests.support.killing.judge import judge
-from tests.support.killing.stage import Point, Stage, expected, points
+from tests.support.killing.stage import Point, Stage, When, expected, points
 from tests.support.replicas import DURATION
 
 W = 1.0
@@ -16,10 +16,9 @@ W = 1.0
 CLOUDS = ("simulated", "gcp", "aws", "azure")
 
 
-def play(stage: Stage, killed_at: list[Point]) -> None:
+def play(stage: Stage, killed_at: list[Point], length: float = W) -> None:
     """Move the address; kill the leader at each of these points, one after the other."""
-    if stage.cloud.operations:
-        stage.cloud.length(W)
+    stage.cloud.length(length)
     stage.start()
     stage.drain()
     for point in killed_at:
@@ -28,11 +27,14 @@ def play(stage: Stage, killed_at: list[Point]) -> None:
     judge(stage)
 
 
+@pytest.mark.parametrize("when", ["before", "after", "late", "pending"])
+@pytest.mark.parametrize("kind", CLOUDS)
+def test_a_move_survives_kills_at_every_step(hub_cluster: ApiServer, tmp_path: Path, kind: str, when: When) -> None:
+    """A move whose leader is killed at every step ends as an undisturbed one."""
+    with Stage(hub_cluster, tmp_path, kind) as stage:
+        play(stage, points(stage.cloud, when, slow=True))
+
+
 def test_kill_once(hub_cluster: ApiServer, tmp_path: Path) -> None:
     with Stage(hub_cluster, tmp_path, "simulated") as stage:
         play(stage, [])
-
-
-def test_kill_first(hub_cluster: ApiServer, tmp_path: Path) -> None:
-    with Stage(hub_cluster, tmp_path, "simulated") as stage:
-        play(stage, points(stage.cloud))

@@ -56,6 +56,10 @@ class Cloud(Protocol):
         """``config`` of an account whose API is at ``url``; writes files that it refers to into ``folder``."""
         ...
 
+    def close(self) -> None:
+        """Stop serving."""
+        ...
+
     def reserve(self) -> str:
         """A new reserved address."""
         ...
@@ -100,7 +104,13 @@ class Simulated:
 
     def __init__(self, run: Run) -> None:
         self.cloud = SimulatedCloud()
-        self.port: int = run(remote_cloud.CloudServer(self.cloud).__aenter__()).port
+        self._server = remote_cloud.CloudServer(self.cloud)
+        self._run = run
+        run(self._server.__aenter__())
+        self.port = self._server.port
+
+    def close(self) -> None:
+        self._run(self._server.__aexit__())
 
     def config(self, url: str, folder: Path) -> dict[str, Any]:
         (folder / "credential").write_text(CREDENTIAL)
@@ -149,6 +159,10 @@ class Gcp:
 
         self.fake = run(GcpFake().__aenter__())
         self.port: int = self.fake.port
+        self._run = run
+
+    def close(self) -> None:
+        self._run(self.fake.__aexit__())
 
     def config(self, url: str, folder: Path) -> dict[str, Any]:
         (folder / "key.json").write_text(self.fake.key_file())
@@ -218,7 +232,9 @@ class Aws:
         self.fake = FakeAws().__enter__()
         self.port = int(self.fake.url.rpartition(":")[2])
         self.environment: Mapping[str, str] = {"FAKE_ID": ACCESS_KEY, "FAKE_SECRET": SECRET_KEY}
-        self._names: dict[str, str] = {}
+
+    def close(self) -> None:
+        self.fake.__exit__()
 
     def config(self, url: str, folder: Path) -> dict[str, Any]:
         from hub_provider_aws.testing import REGION
@@ -232,7 +248,6 @@ class Aws:
 
     def add(self, name: str) -> tuple[str, str]:
         found = self.fake.add_instance(name).provider_id
-        self._names[found.rpartition("/")[2]] = name
         return found, found.rpartition("/")[2]
 
     def hold(self, address: str, name: str) -> None:
@@ -272,6 +287,10 @@ class Azure:
         self.fake = run(FakeAzure().__aenter__())
         self.port = int(self.fake.host.rpartition(":")[2])
         self.environment: Mapping[str, str] = {"AZURE_CLIENT_SECRET": self.fake.client_secret}
+        self._run = run
+
+    def close(self) -> None:
+        self._run(self.fake.__aexit__())
 
     def config(self, url: str, folder: Path) -> dict[str, Any]:
         del folder

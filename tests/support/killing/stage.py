@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import yaml
 
@@ -27,7 +26,7 @@ from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.faults.proxy import Proxy, ProxyThread, Request, Trap
 from tests.support.hub import HUB_RULES, ROOT, add_node
-from tests.support.killing.clouds import CLOUDS, Act, Cloud
+from tests.support.killing.clouds import CLOUDS, Act, Cloud, Kind
 from tests.support.replicas import DURATION, LEASES, SHORT, Replica
 from tests.support.waiting import eventually
 
@@ -38,6 +37,8 @@ RULES: tuple[Object, ...] = (
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
 )
 """The rights that allocations need in addition to HUB_RULES."""
+When = Literal["before", "after", "late", "pending"]
+Match = Callable[[str, str, Object], bool]
 LONG_AGO: Final = "2026-01-01T00:00:00Z"
 
 
@@ -61,8 +62,8 @@ class Point:
     """
 
     name: str
-    when: Any = "before"
-    api: Callable[[str, str, Object], bool] | None = None
+    when: Literal["before", "after", "late"] = "before"
+    api: Match | None = None
     cloud: Callable[[Act], bool] | None = None
     late: float = 0.0
 
@@ -171,6 +172,7 @@ class Stage:
             self._proxies = stack.enter_context(ProxyThread())
             self.certificate = self._certificate()
             self.cloud: Cloud = CLOUDS[self.kind](self._proxies.call)
+            stack.callback(self.cloud.close)
             self.mark = self.server.audit_mark()
             define(self.server.api)
             remote_cloud.install(self.folder)
@@ -300,14 +302,6 @@ class Stage:
             raise
         return self.state()
 
-    @contextmanager
-    def stopped(self, process: Process) -> Iterator[None]:
-        """A stopped process, which continues after the block."""
-        try:
-            yield
-        finally:
-            process.send(signal.SIGCONT)
-
 
 def expected(stage: Stage) -> Object:
     """The state after an undisturbed move."""
@@ -328,7 +322,7 @@ def expected(stage: Stage) -> Object:
 # --- points -------------------------------------------------------------------------------------------
 
 
-def record(phase: str, *, operation: bool = False) -> Callable[[str, str, Object], bool]:
+def record(phase: str, *, operation: bool = False) -> Match:
     """The status PUT that stores a record in this phase, with its operation or without."""
 
     def matches(path: str, verb: str, body: Object) -> bool:
@@ -345,7 +339,7 @@ def end_of_record(path: str, verb: str, body: Object) -> bool:
     return any(entry.get("lastNode") == "n1" and entry.get("node") == "n3" for entry in body["status"]["addresses"])
 
 
-def label(node: str) -> Callable[[str, str, Object], bool]:
+def label(node: str) -> Match:
     """The PATCH of a node's labels."""
 
     def matches(path: str, verb: str, body: Object) -> bool:
@@ -354,7 +348,7 @@ def label(node: str) -> Callable[[str, str, Object], bool]:
     return matches
 
 
-def asks(kind: str) -> Callable[[Act], bool]:
+def asks(kind: Kind) -> Callable[[Act], bool]:
     """A request of this kind to the cloud."""
     return lambda act: act.kind == kind
 
@@ -365,36 +359,39 @@ def _moves(path: str, verb: str, body: Object) -> list[Object]:
     return [entry["move"] for entry in body["status"]["addresses"] if entry.get("move")]
 
 
-def points(cloud: Cloud, *, gcp: bool = False) -> Sequence[Point]:
-    """All moments of law 7, in order, with what the kill cuts off: the request, its answer, or only the process."""
-    found: list[Point] = []
+def points(cloud: Cloud, when: When, *, slow: bool) -> list[Point]:
+    """The moments of law 7 at which one process after the other can be killed, in order.
 
-    def api(name: str, match: Callable[[str, str, Object], bool]) -> None:
-        found.extend(Point(f"{name}, {when}", when, api=match, late=DURATION + 2.0) for when in ("before", "after"))
-
-    def cloud_(kind: str) -> None:
-        found.extend(
-            Point(f"{kind}, {when}", when, cloud=asks(kind), late=DURATION + 2.0)
-            for when in ("before", "after", "late")
-        )
-
-    api("record Detaching", record("Detaching"))
-    api("label off", label("n1"))
-    cloud_("detach")
-    if cloud.operations:
-        api("operation of the detach", record("Detaching", operation=True))
-        found.append(Point("detach pending", cloud=asks("follow")))
-    api("record Attaching", record("Attaching"))
-    if gcp:
-        cloud_("make room")
-    cloud_("attach")
-    if cloud.operations:
-        api("operation of the attach", record("Attaching", operation=True))
-        found.append(Point("attach pending", cloud=asks("follow")))
-    api("label on", label("n3"))
-    if cloud.before:
-        api("record Restoring", record("Restoring"))
-        cloud_("restore")
-        found.append(Point("restore pending", cloud=asks("follow")))
-    api("end of record", end_of_record)
+    Args:
+        cloud: the cloud.
+        when: what the kill cuts off; see :class:`Trap`. ``pending``: only the process, while an operation runs.
+        slow: whether operations take time.
+    """
+    slow = slow and cloud.operations
+    steps: list[tuple[str, Match | None, Kind | None]] = [
+        ("record Detaching", record("Detaching"), None),
+        ("label off", label("n1"), None),
+        ("detach", None, "detach"),
+        ("operation of the detach", record("Detaching", operation=True), None),
+        ("detach pending", None, "follow"),
+        ("record Attaching", record("Attaching"), None),
+        ("make room", None, "make room"),
+        ("attach", None, "attach"),
+        ("operation of the attach", record("Attaching", operation=True), None),
+        ("attach pending", None, "follow"),
+        ("label on", label("n3"), None),
+        ("record Restoring", record("Restoring"), None),
+        ("restore", None, "restore"),
+        ("restore pending", None, "follow"),
+        ("end of record", end_of_record, None),
+    ]
+    found = []
+    for name, api, kind in steps:
+        waiting = name.endswith("pending") or name.startswith("operation")
+        if (waiting and not slow) or (waiting != (when == "pending")):
+            continue
+        if (kind == "make room" and cloud.provider != "gcp") or ("estor" in name and not cloud.before):
+            continue
+        moment = "before" if when == "pending" and kind else "after" if when == "pending" else when
+        found.append(Point(f"{name}, {when}", moment, api, asks(kind) if kind else None, DURATION + 2.0))
     return found
