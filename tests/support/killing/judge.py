@@ -19,7 +19,10 @@ PHASES = {
 
 
 def judge(stage: Stage, changes: int | None = None) -> None:
-    """Check A1-A4 and A7; with ``changes``, that the cloud carried out so many changes."""
+    """Check A1-A4 and A7; with ``changes``, that the cloud carried out so many changes.
+
+    A label that arrives late is accepted: its PATCH has no condition, and the next pass corrects it.
+    """
     requests = [
         request
         for request in stage.server.requests(stage.mark)
@@ -32,8 +35,9 @@ def judge(stage: Stage, changes: int | None = None) -> None:
     )
     wrong: list[object] = []
     for request in requests:
-        if request.resource in ("nodes", "netipallocations") and request.status < 300:
-            if not _held(renewals, request.user, request.received):
+        if request.resource in ("nodes", "netipallocations/status") and request.status < 300:
+            late = (request.user, request.resource) in stage.late and request.resource == "nodes"
+            if not late and not _held(renewals, request.user, request.received):
                 wrong.append(("written without the Lease", request))
     records = [request for request in requests if request.record is not None and request.status < 300]
     for written in stage.written:
@@ -45,8 +49,10 @@ def judge(stage: Stage, changes: int | None = None) -> None:
             wrong.append(("not about the address that moves", written))
         if written.act.kind == "detach" and written.act.node not in ("", "n1"):
             wrong.append(("taken from a node that serves", written))
-    assert wrong == []
-    assert changes is None or stage.cloud.changes() - stage.changes == changes, stage.written
+    done = stage.cloud.changes() - stage.changes
+    if changes is not None and done != changes:
+        wrong.append((f"{done} changes, not {changes}", stage.written))
+    assert not wrong, "\n".join(map(str, wrong))
 
 
 def _held(renewals: Sequence[Request], user: str, at: float) -> bool:

@@ -130,6 +130,8 @@ class Process(Replica):
         armed, said = self._stage.armed, json.loads(body)
         if armed is None or armed.point.api is None or not armed.point.api(request.path, request.verb, said):
             return None
+        if armed.point.when == "late":
+            self._stage.late.add((self.user, "nodes" if request.verb == "patch" else "netipallocations/status"))
         return self._spring(armed)
 
     def _cloud_request(self, request: Request, body: bytes) -> Trap | None:
@@ -158,6 +160,7 @@ class Stage:
         kind: a key of CLOUDS.
         armed: the trap that is set.
         written: all writes that arrived at the cloud's proxies.
+        late: (user, resource) of writes to the API server that arrive late.
     """
 
     server: ApiServer
@@ -165,6 +168,7 @@ class Stage:
     kind: str
     armed: Armed | None = None
     written: list[Written] = field(default_factory=list)
+    late: set[tuple[str, str]] = field(default_factory=set)
     limits: Object = field(default_factory=lambda: {"moves": "100%"})
 
     def __enter__(self) -> Self:
