@@ -191,7 +191,7 @@ def _attaching(scene: Scene, situation: Situation, move: Move, state: AddressSta
     undone = undo is not None and (not undo.error or undo.failures >= TARGETS)
     why = "" if undo is not None else _why_not_target(scene, situation, move, target, mine)
     if undone or why:
-        if mine is not None and move.before_to and instance:
+        if undo is None and move.before_to and instance:  # an earlier process may have made room
             _undo(scene, situation, move, state, instance)
             return
         if target is not None:

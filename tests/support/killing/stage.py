@@ -78,6 +78,16 @@ class Armed:
     at: float = 0.0
 
 
+def serving_certificate(server: ApiServer, folder: Path) -> ssl.SSLContext:
+    """A certificate with which a proxy stands for an API server."""
+    made = server.authority.server("127.0.0.1", "localhost")
+    file = folder / "serving.pem"
+    file.write_text(made.pem + made.key_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    return context
+
+
 class Process(Replica):
     """A hub process behind its own proxies; ``user`` is its account at the API server."""
 
@@ -174,7 +184,7 @@ class Stage:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._proxies = stack.enter_context(ProxyThread())
-            self.certificate = self._certificate()
+            self.certificate = serving_certificate(self.server, self.folder)
             self.cloud: Cloud = CLOUDS[self.kind](self._proxies.call)
             stack.callback(self.cloud.close)
             self.mark = self.server.audit_mark()
@@ -204,14 +214,6 @@ class Stage:
             "interval": "10s",
         }
         return {"version": 1, "allocations": {"mode": "enforce", "limits": self.limits, "clouds": [account]}}
-
-    def _certificate(self) -> ssl.SSLContext:
-        made = self.server.authority.server("127.0.0.1", "localhost")
-        file = self.folder / "serving.pem"
-        file.write_text(made.pem + made.key_pem)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(file)
-        return context
 
     def _scene(self) -> None:
         """Addresses at n1 and n2, whose status says so since long ago; a reserved address at a stranger."""
