@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 import yaml
 
-from tests.support.allocation_scene import ONE, RULES, STATUS_RULE, TWO, Settled
+from tests.support.allocation_scene import LONG_AGO, ONE, RULES, STATUS_RULE, TWO, Settled
 from tests.support.allocations import CRD, DEFINITION, KIND
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
@@ -24,6 +24,8 @@ from tests.support.waiting import eventually
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+INVALID = answer(422, "Unprocessable Entity", b'{"kind": "Status", "reason": "Invalid"}')
+CONFLICT = answer(409, "Conflict", b'{"kind": "Status", "reason": "Conflict"}')
 STATUS = where("update", path="/netipallocations/web/status")
 
 
@@ -49,8 +51,7 @@ def proxy(scene: Settled, hub_cluster: ApiServer) -> Iterator[Proxy]:
 
 
 @pytest.mark.parametrize(
-    "fault",
-    ["garbage", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("error", "no-key", "lost-page"))],
+    "fault", [pytest.param(name, marks=pytest.mark.nightly) for name in ("garbage", "error", "no-key", "lost-page")]
 )
 def test_a_broken_description_moves_nothing(
     scene: Settled, fault: Literal["error", "garbage", "no-key", "lost-page"]
@@ -66,6 +67,7 @@ def test_a_broken_description_moves_nothing(
         scene.moved()
 
 
+@pytest.mark.nightly
 def test_a_refused_credential_freezes_the_account_until_it_changes(scene: Settled) -> None:
     """After a 401 the cloud is asked once more and then left alone, until the credential's file changes."""
     scene.cloud.credential = "the next one"
@@ -79,7 +81,9 @@ def test_a_refused_credential_freezes_the_account_until_it_changes(scene: Settle
         scene.moved(40)
 
 
-@pytest.mark.parametrize("fault", ["throttled", "lost-answer", "error"])
+@pytest.mark.parametrize(
+    "fault", ["lost-answer", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("throttled", "error"))]
+)
 def test_a_move_survives_failed_writes(scene: Settled, fault: Literal["throttled", "lost-answer", "error"]) -> None:
     """Writes that are refused for a moment, or whose answers are lost, have one effect each in the end."""
     with RunningHub(scene.world):
@@ -89,20 +93,31 @@ def test_a_move_survives_failed_writes(scene: Settled, fault: Literal["throttled
         scene.moved()
 
 
-def test_an_attach_that_fails_for_ever_goes_back(scene: Settled) -> None:
-    """The address goes back to the node that it came from if no other node can take it."""
-    scene.cloud.occupy("n3")
-    scene.cloud.instance("n3").ephemeral = ""
+def test_an_address_that_no_node_takes_goes_back(scene: Settled) -> None:
+    """The only target gets somebody else's address in mid-move: the address returns to the node that it came from."""
     with RunningHub(scene.world):
         eventually(lambda: scene.status().get("attached") == 2, 15)
+        scene.cloud.operations(1.0)
         scene.cordon("n1")
-        eventually(lambda: scene.entry().get("reason") == "NoCandidate", 20)
-        scene.untouched(2.0)
+        eventually(lambda: "operation" in scene.entry().get("move", {}), 20)
+        scene.cloud.occupy("n3")
+        eventually(lambda: scene.cloud.holder_of(ONE) == "n1" and scene.entry().get("state") == "Leaving", 30)
+        eventually(lambda: scene.labelled() == ["n1", "n2"])
+    assert [effect.action for effect in scene.cloud.effects] == ["detach", "attach"]
+
+
+def test_a_restart_changes_no_status_before_the_first_answer(scene: Settled) -> None:
+    """A hub that starts keeps node, count and times; it only signs the status."""
+    with RunningHub(scene.world):
+        eventually(lambda: scene.status().get("writer"), 15)
+        assert [scene.entry(address)["since"] for address in (ONE, TWO)] == [LONG_AGO, LONG_AGO]
+        assert scene.status()["attached"] == 2
 
 
 # --- the record --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_without_the_right_to_write_records_nothing_moves(scene: Settled, hub_cluster: ApiServer) -> None:
     """A status PUT that is forbidden starts no act; when the right returns, the address moves."""
     roles = [role for role in hub_cluster.api.list(ROLES) if role["metadata"]["name"].startswith("hub-")]
@@ -121,12 +136,11 @@ def test_without_the_right_to_write_records_nothing_moves(scene: Settled, hub_cl
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(Kind.ANSWER, STATUS, body=answer(422, "Unprocessable Entity", b'{"kind":"Status","reason":"Invalid"}')),
-        Fault(Kind.ANSWER, STATUS, body=answer(409, "Conflict", b'{"kind":"Status","reason":"Conflict"}')),
-        Fault(Kind.BLACKHOLE, STATUS),
-        Fault(Kind.LOSE_ANSWER, STATUS),
+        pytest.param(Fault(Kind.ANSWER, STATUS, body=INVALID), marks=pytest.mark.nightly, id="invalid"),
+        pytest.param(Fault(Kind.ANSWER, STATUS, body=CONFLICT), marks=pytest.mark.nightly, id="conflict"),
+        pytest.param(Fault(Kind.BLACKHOLE, STATUS), id="timeout"),
+        pytest.param(Fault(Kind.LOSE_ANSWER, STATUS), id="lost-answer"),
     ],
-    ids=["invalid", "conflict", "timeout", "lost-answer"],
 )
 def test_a_record_that_is_not_stored_starts_no_act(scene: Settled, proxy: Proxy, fault: Fault) -> None:
     """While status PUTs fail, nothing is changed at the cloud; afterwards the address moves once."""

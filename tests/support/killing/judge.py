@@ -55,6 +55,29 @@ def judge(stage: Stage, changes: int | None = None) -> None:
     assert not wrong, "\n".join(map(str, wrong))
 
 
+def began(stage: Stage) -> list[float]:
+    """Seconds from each takeover after a trap to the new leader's first record or act about the moving address.
+
+    A takeover without a record or act in it is left out: the next process was killed before.
+    """
+    users = {process.user: name for name, process in stage.processes.items()}
+    requests = [one for one in stage.server.requests(stage.mark) if one.user in users and one.writes]
+    found = []
+    for sprung in stage.sprung:
+        later = [one for one in requests if one.received > sprung and one.status < 300]
+        taken = next(one for one in later if one.resource == "leases" and one.holder)
+        acts = [one.received for one in later if one.user == taken.user and _about(stage, one)]
+        acts += [one.at for one in stage.written if one.at > sprung and one.replica == users[taken.user]]
+        found += [min(acts) - taken.received] if acts else []
+    return found
+
+
+def _about(stage: Stage, request: Request) -> bool:
+    """Whether a request labels a node, or stores a record of the moving address."""
+    entries = (request.record or {}).get("addresses", ())
+    return request.resource == "nodes" or any(one.get("move") for one in entries if one["address"] == stage.moving)
+
+
 def _held(renewals: Sequence[Request], user: str, at: float) -> bool:
     """Whether a process held the Lease: its holder at that moment, and renewed within its duration."""
     before = [renewal for renewal in renewals if renewal.ended <= at]

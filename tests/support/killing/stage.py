@@ -67,6 +67,11 @@ class Point:
     cloud: Callable[[Act], bool] | None = None
     late: float = 0.0
 
+    @property
+    def step(self) -> str:
+        """The name without what the kill cuts off."""
+        return self.name.partition(",")[0]
+
 
 @dataclass
 class Armed:
@@ -75,7 +80,6 @@ class Armed:
     point: Point
     act: Callable[[Process], None]
     killed: Process | None = None
-    at: float = 0.0
 
 
 def serving_certificate(server: ApiServer, folder: Path) -> ssl.SSLContext:
@@ -157,7 +161,8 @@ class Process(Replica):
 
         def act() -> None:
             armed.act(self)
-            armed.at, armed.killed = time.time(), self
+            self._stage.sprung.append(time.time())
+            armed.killed = self
 
         return Trap(armed.point.when, act, armed.point.late)
 
@@ -171,6 +176,7 @@ class Stage:
         armed: the trap that is set.
         written: all writes that arrived at the cloud's proxies.
         late: (user, resource) of writes to the API server that arrive late.
+        sprung: when each trap sprang, in Unix time.
     """
 
     server: ApiServer
@@ -179,6 +185,7 @@ class Stage:
     armed: Armed | None = None
     written: list[Written] = field(default_factory=list)
     late: set[tuple[str, str]] = field(default_factory=set)
+    sprung: list[float] = field(default_factory=list)
     limits: Object = field(default_factory=lambda: {"moves": "100%"})
 
     def __enter__(self) -> Self:
@@ -258,7 +265,21 @@ class Stage:
 
     def drain(self) -> None:
         """Make the address leave n1."""
-        self.server.api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True}})
+        self.cordon("n1")
+
+    def cordon(self, name: str, *, on: bool = True) -> None:
+        """Cordon a node, or uncordon it."""
+        self.server.api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": on}})
+
+    def unready(self, name: str) -> None:
+        """Make a node not Ready."""
+        condition = {"type": "Ready", "status": "False", "lastTransitionTime": LONG_AGO}
+        self.server.api.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}})
+
+    def settled_at(self, name: str) -> bool:
+        """Whether the address is at a node, and no record is left."""
+        entry = self.status()["addresses"][0]
+        return self.cloud.holder_of(self.moving) == name and entry["state"] == "Attached" and "move" not in entry
 
     def status(self) -> Object:
         """The status of the allocation."""
