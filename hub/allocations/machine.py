@@ -52,7 +52,7 @@ def begin(scene: Scene, situation: Situation, cause: str, phase: str, to: NodeKe
     before_to = _before(scene, to)
     name = token(allocation.uid, situation.address, began, cause)[:8]
     from_ = name_of(allocation, situation.holder)
-    situation.move = Move(name, cause, phase, from_, name_of(allocation, to), before_to=before_to, started=began)
+    situation.move = Move(name, cause, phase, from_, name_of(allocation, to), 1, before_to=before_to, started=began)
     situation.to = name_of(allocation, to)
     if phase == "Detaching":
         situation.moves = (*situation.moves, began)[-3:]
@@ -115,7 +115,14 @@ def _operation(scene: Scene, situation: Situation, move: Move, outcome: Outcome 
     if accepted and move.operation != accepted:
         situation.move = replace(move, operation=accepted)
         return True
-    if not move.operation or (outcome is not None and (outcome.step, outcome.token) == ("follow", move.operation)):
+    if move.operation and outcome is not None and (outcome.step, outcome.token) == ("follow", move.operation):
+        if not outcome.error:
+            return False
+        # It ended ill: another attempt must not be taken for a repetition of this one.
+        situation.move = replace(move, operation="", attempts=move.attempts + 1)
+        situation.message = outcome.message
+        return True
+    if not move.operation:
         return False
     if situation.recorded:
         scene.acts.append(Follow(situation.address, move.operation))
@@ -224,6 +231,8 @@ def _why_not_target(
         return f"node {move.to} is gone"
     if machine.node.ready != "True" and outcome is None and move.phase == "Attaching":
         return f"node {move.to} is not Ready"
+    if move.attempts > TARGETS:
+        return f"node {move.to} did not take it: its operations end with errors"
     if outcome is None or not outcome.error:
         return ""
     if outcome.error in ("unsupported", "terminal", "conflict") or scene.now - outcome.first > TARGET_PATIENCE:
@@ -244,16 +253,15 @@ def _next_target(scene: Scene, situation: Situation, move: Move) -> None:
     target: NodeKey | None = None
     if not (len(tried) >= TARGETS or late):
         target = _planned(scene, situation, move) if not attaching else None
-        asked = len(scene.inspect)
         target = target or scene.choose(situation, tried)
-        if target is None and len(scene.inspect) > asked:
-            return  # a node must be inspected first
+        if situation.looking:
+            return
     began = move.started if attaching else stamp(scene.now)
     if target is not None:
         to = name_of(allocation, target)
         before_to = _before(scene, target) or (move.before_to if to == move.to else "")
         changes = replace(move, phase="Attaching", to=to, before_to=before_to)
-        situation.move = replace(changes, tried=tried[-8:], attempts=len(tried) + 1, started=began, operation="")
+        situation.move = replace(changes, tried=tried[-8:], attempts=1, started=began, operation="")
         situation.to = to
         scene.busy.add(target)
         situation.set("Attaching", move.cause, situation.message)
@@ -266,7 +274,7 @@ def _next_target(scene: Scene, situation: Situation, move: Move) -> None:
             to=move.from_,
             before_to=_before(scene, back),
             tried=tried[-8:],
-            attempts=len(tried) + 1,
+            attempts=1,
             started=stamp(scene.now),
             operation="",
         )
@@ -308,7 +316,9 @@ def _attached(scene: Scene, situation: Situation, move: Move, outcome: Outcome |
     if not give_back:
         drop(scene, situation)
         return
-    situation.move = replace(move, phase="Restoring", before_to=give_back, operation="", started=stamp(scene.now))
+    situation.move = replace(
+        move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now)
+    )
 
 
 def _restore_or_end(scene: Scene, situation: Situation, move: Move) -> None:
@@ -317,7 +327,9 @@ def _restore_or_end(scene: Scene, situation: Situation, move: Move) -> None:
     give_back = situation.stored.before
     if give_back and scene.instance(scene.key(situation.allocation, move.from_)):
         situation.before = ""
-        situation.move = replace(move, phase="Restoring", before_to=give_back, operation="", started=stamp(scene.now))
+        situation.move = replace(
+            move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now)
+        )
     else:
         drop(scene, situation)
 
@@ -328,7 +340,7 @@ def _restoring(scene: Scene, situation: Situation, move: Move, outcome: Outcome 
     mine = outcome if outcome is not None and outcome.token in (wanted, move.operation) else None
     instance = scene.instance(scene.key(situation.allocation, move.from_))
     done = mine is not None and not mine.error and not mine.operation
-    if done or not instance or (mine is not None and mine.failures >= RESTORES):
+    if done or not instance or move.attempts > RESTORES or (mine is not None and mine.failures >= RESTORES):
         if not done and instance:
             scene.find(
                 situation.allocation.name,
@@ -374,7 +386,8 @@ def _cloud_acts(scene: Scene, situation: Situation, outcome: Outcome | None) -> 
 
 
 def _token(situation: Situation, move: Move) -> str:
-    return token(situation.allocation.uid, situation.address, move.id, move.phase, move.to)
+    attempt = str(move.attempts)
+    return token(situation.allocation.uid, situation.address, move.id, move.phase, move.to, attempt)
 
 
 def _undo_token(situation: Situation, move: Move) -> str:

@@ -30,6 +30,9 @@ class Situation:
         holder: the node that has the address now, or had it at the last answer; None if there is none.
         leave: the cause that holds.
         hash: approves its withheld move.
+        claimed: whether its allocation lists it; otherwise only the stored status has it.
+        live: whether its allocation lists it and has the claim; otherwise an older one has it.
+        looking: whether a node must be inspected before one can be chosen.
     """
 
     def __init__(self, allocation: Allocation, address: str, stored: Entry, memory: Memory) -> None:
@@ -41,6 +44,7 @@ class Situation:
         self.answer: Answer | None = None
         self.holder: NodeKey | None = None
         self.claimed = True
+        self.live = True
         self.state = "Unknown"
         self.reason = ""
         self.message = ""
@@ -53,6 +57,7 @@ class Situation:
         self.wait = 0.0
         self.to = ""
         self.why_not: dict[str, str] = {}
+        self.looking = False
         self.hash = ""
         self.dropped = False
 
@@ -155,7 +160,7 @@ class Scene:
     def gone(self, instance: str) -> bool:
         """Whether two inspections in a row found that the instance does not run."""
         found = self.view.inspections.get(instance)
-        if found is None or not is_stopped(found):
+        if found is None or not is_stopped(found) or self.now - found.at > 2 * self.account.interval:
             return False
         first = self.view.memory.stopped.get(instance, found.at)
         self.stopped[instance] = first
@@ -195,6 +200,7 @@ class Scene:
             inspection = self.view.inspections.get(instance)
             if inspection is None or not self._counts(situation, instance):
                 self.inspect.add(instance)
+                situation.looking = True
                 return None
             if why := why_not_instance(inspection.state, situation.region):
                 situation.why_not[key.name] = why
@@ -249,8 +255,8 @@ class Scene:
         return next(iter(found)) if len(found) == 1 else ""
 
     def of_pool(self, cluster: str) -> Iterator[Situation]:
-        """The situations of a pool."""
-        return (situation for situation in self.situations if situation.allocation.cluster == cluster)
+        """The live situations of a pool."""
+        return (found for found in self.situations if found.live and found.allocation.cluster == cluster)
 
     def find(self, allocation: str, reason: str, message: str, *objects: str) -> None:
         """Add a finding about an allocation."""

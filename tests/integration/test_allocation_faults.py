@@ -56,7 +56,7 @@ def proxy(scene: Settled, hub_cluster: ApiServer) -> Iterator[Proxy]:
 def test_a_broken_description_moves_nothing(
     scene: Settled, fault: Literal["error", "garbage", "no-key", "lost-page"]
 ) -> None:
-    """While the cloud's list is broken, a drained node keeps its address and its label; afterwards the address moves."""
+    """While the cloud's list is broken, a drained node keeps address and label; afterwards the address moves."""
     scene.cloud.reserve("198.18.0.3")  # so that the list has two pages
     scene.cordon("n1")
     scene.cloud.fail(fault, times=None, on="read")
@@ -163,7 +163,8 @@ def test_a_status_that_is_emptied_by_hand_comes_back(scene: Settled) -> None:
         eventually(lambda: scene.entry().get("node") == "n1" and scene.status().get("attached") == 2, 10)
         object_ = scene.api.get(f"{KIND}/web")
         forged = copy.deepcopy(object_["status"])
-        forged["addresses"][0].update({"node": "n9", "move": {"id": "x", "cause": "Free", "phase": "Dancing", "to": "n3"}})
+        move = {"id": "x", "cause": "Free", "phase": "Dancing", "to": "n3"}
+        forged["addresses"][0].update({"node": "n9", "move": move})
         scene.api.put(f"{KIND}/web/status", {**object_, "status": forged})
         eventually(lambda: scene.entry().get("node") == "n1" and "move" not in scene.entry(), 10)
         scene.untouched(2.0)

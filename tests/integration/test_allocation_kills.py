@@ -106,8 +106,10 @@ def test_a_move_survives_one_kill(hub_cluster: ApiServer, tmp_path: Path, kind: 
 def test_a_leader_that_is_paused_in_a_call_writes_nothing_afterwards(
     hub_cluster: ApiServer, tmp_path: Path, kind: str, step: str
 ) -> None:
-    """SIGSTOP in a call for longer than the Lease: the call takes effect late, the other process has gone on, and
-    after SIGCONT the first one sends nothing."""
+    """SIGSTOP in a call for longer than the Lease: the other process goes on, and after SIGCONT nothing is sent.
+
+    The call itself takes effect late, and harms nothing.
+    """
     with Stage(hub_cluster, tmp_path, kind) as stage:
         stage.start()
         stage.drain()
@@ -128,8 +130,10 @@ def test_a_leader_that_is_paused_in_a_call_writes_nothing_afterwards(
     "kind", ["simulated", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("gcp", "aws", "azure"))]
 )
 def test_a_late_attach_never_makes_a_second_holder(hub_cluster: ApiServer, tmp_path: Path, kind: str) -> None:
-    """A dead leader's attach arrives after its successor has brought the address to another node: it is refused, and
-    the node that was not to get it has what it had."""
+    """A dead leader's attach that arrives after its successor has brought the address elsewhere is refused.
+
+    The node that does not get the address has what it had.
+    """
     with Stage(hub_cluster, tmp_path, kind) as stage:
         stage.start()
         stage.drain()

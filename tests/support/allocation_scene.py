@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 import yaml
-
 from hub_testkit.addresses.cloud import CREDENTIAL, EPHEMERAL, SimulatedCloud
+
 from tests.support.allocations import KIND, allocation, define
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer

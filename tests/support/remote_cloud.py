@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import aiohttp
 import msgspec
 from aiohttp import web
+from hub_testkit.addresses.cloud import Answer, SimulatedCloud
+from hub_testkit.addresses.simulated import SimulatedConfig, SimulatedProvider
 
 from hub.plugin import ProviderType, hookimpl
 from hub.plugin.addresses import AccountContext, AddressType
-from hub_testkit.addresses.cloud import Answer, SimulatedCloud
-from hub_testkit.addresses.simulated import SimulatedConfig, SimulatedProvider
 
 NAME = "remote-cloud"
 
@@ -29,7 +29,7 @@ class CloudServer:
         app.router.add_post("/{action}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
 
-    async def __aenter__(self) -> CloudServer:
+    async def __aenter__(self) -> Self:
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self.port = self._runner.addresses[0][1]

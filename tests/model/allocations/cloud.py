@@ -40,6 +40,8 @@ class Machine:
     ephemeral: bool = True
     zone: str = "z1"
     takes: bool = True
+    started: float = 0.0
+    """When it was last started."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from hub.model import LOCAL
 from tests.model.allocations.judge import Judge
 from tests.model.allocations.world import WORKLOAD, World, stamp
 
-QUIET: Final = 2 * 3600.0
+QUIET: Final = 4000.0
 """Seconds after a script until everything must be in place: longer than all waits and budgets together."""
 STEPS: Final = 200
 
@@ -138,11 +138,12 @@ class Run:
         for operation in world.cloud.operations.values():
             operation.ends = min(operation.ends, world.now)
         for machine in world.cloud.machines.values():
+            machine.started = world.now
             machine.takes = machine.running = True
         for name, cluster in world.clusters.items():
             cluster.synced = True
             for node in list(cluster.nodes):
-                world.edit(name, node, ready="True")
+                world.edit(name, node, ready="True", deleting=False)
         if world.leader is None:
             world.start(settle=False)
         world.changed()
@@ -197,6 +198,7 @@ class Run:
             case "vm-stops" | "vm-starts":
                 if machine is not None:
                     machine.running = what == "vm-starts"
+                    machine.started = world.now
                     world.edit(cluster, node, ready="True" if machine.running else "Unknown")
             case "pod" | "no-pod":
                 inside.pods.pop(node, None)
@@ -250,11 +252,13 @@ class Run:
                     address = f"198.18.0.{4 + where % 3}"
                     world.allocate(name, (address, "198.18.0.1"), release_policy="Detach" if where % 2 else "")
             case "delete":
+                self.judge.forget_moves()
                 world.delete(self._allocation(where))
             case "drop-entry" | "add-entry":
                 name = self._allocation(where)
                 listed = tuple((world.objects[name].spec.reserved_ips or ()) if name else ())
                 more = tuple(dict.fromkeys((*listed, address)))
+                self.judge.forget_moves()
                 world.respec(name, reserved_ips=listed[1:] if what == "drop-entry" else more[:3])
             case "selector" | "no-selector":
                 selector = {"pool": ("ingress", "other")[where % 2]} if what == "selector" else None
@@ -264,6 +268,7 @@ class Run:
             case "status-lost":
                 name = self._allocation(where)
                 if name:
+                    self.judge.forget_moves()
                     world.put(name, replace(world.objects[name], status=None))
                     world.changed()
             case "approve":
@@ -272,6 +277,7 @@ class Run:
                 world.changed()
             case "move-cluster":
                 if len(world.clusters) > 1:
+                    self.judge.forget_moves()
                     world.respec(self._allocation(where), cluster=("", "eu")[where % 2])
             case "delete-node-soon":
                 world.edit(cluster, node, deleting=True, ready="Unknown")

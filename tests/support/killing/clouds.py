@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 from hub_testkit.addresses.cloud import CREDENTIAL, SimulatedCloud
+
 from tests.support import remote_cloud
 from tests.support.faults.proxy import Request
 

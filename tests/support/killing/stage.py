@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 import yaml
 
@@ -289,10 +289,12 @@ class Stage:
         """Set a trap and wait until it has sprung; returns the process."""
         armed = self.armed = Armed(point, act)
         try:
-            return eventually(lambda: armed.killed, timeout)
+            eventually(lambda: armed.killed, timeout)
         except AssertionError as error:
             error.add_note(f"point {point.name}: {self.status()}\n{self.logs()}")
             raise
+        assert armed.killed is not None
+        return armed.killed
 
     def logs(self) -> str:
         """The ends of the processes' logs."""

@@ -67,7 +67,8 @@ class Instances(NamedTuple):
 def parse(body: bytes) -> ElementTree.Element | None:
     """Returns the root of a body, without namespaces; None if it is not XML."""
     try:
-        root = ElementTree.fromstring(body)  # noqa: S314 - the body is bounded, and expat limits how entities grow
+        # The body is bounded, and expat limits how much entities may expand.
+        root = ElementTree.fromstring(body)  # noqa: S314  # nosec B314
     except ElementTree.ParseError:
         return None
     for element in root.iter():
@@ -118,6 +119,18 @@ def instances(root: ElementTree.Element) -> Instances:
                 raise IncompleteAnswer("an instance has no instanceId or no state")
             found[name] = Instance(state, text(item, "placement/availabilityZone"), *_primary(item, state))
     return Instances(found, text(root, "nextToken"))
+
+
+def association(root: ElementTree.Element) -> str:
+    """Returns the new association's id of an AssociateAddress answer.
+
+    Raises:
+        IncompleteAnswer: The answer does not name it.
+    """
+    found = text(root, "associationId")
+    if not found:
+        raise IncompleteAnswer("the element associationId is missing")
+    return found
 
 
 def _primary(item: ElementTree.Element, state: str) -> tuple[str, str, str]:

@@ -69,12 +69,16 @@ class Ec2:
             parameters["NextToken"] = page.next
         raise TransientProviderError(f"{self._place}: DescribeInstances for {about}: more than {MAX_PAGES} pages")
 
+    async def associate(self, about: str, parameters: Mapping[str, str]) -> str:
+        """Associates an address and returns the association's id."""
+        return await self._read("AssociateAddress", about, parameters, answers.association)
+
     async def _read(self, action: str, about: str, parameters: Mapping[str, str], reader: Callable[[Element], T]) -> T:
         root = await self.call(action, about, parameters)
         try:
             return reader(root)
         except answers.IncompleteAnswer as error:
-            raise TransientProviderError(f"{self._place}: {action} for {about}: {error}; nothing is changed") from error
+            raise TransientProviderError(f"{self._place}: {action} for {about}: {error}") from error
 
     async def call(self, action: str, about: str, parameters: Mapping[str, str]) -> Element:
         """Sends a request, with a renewed credential once more if the first is refused.

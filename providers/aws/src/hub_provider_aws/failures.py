@@ -68,9 +68,6 @@ CONFLICTS: Final = frozenset(
 )
 """The address or the instance changed between reading and writing."""
 
-UNSUPPORTED: Final = frozenset(("Gateway.NotAttached", "InvalidParameterCombination", "UnsupportedOperation"))
-"""AssociateAddress can never work for this instance, for example because its VPC has no internet gateway."""
-
 
 class Answer(NamedTuple):
     """An answer of EC2.
@@ -121,12 +118,11 @@ def error_for(answer: Answer, action: str, what: str, said: str) -> ProviderErro
         return TerminalProviderError(f"{what}; allow the account's credential ec2:{action}")
     if code in CONFLICTS:
         return AddressConflict(told)
-    if code in UNSUPPORTED and action == "AssociateAddress":
-        return UnsupportedInstance(told)
     if status == 200:
         return TransientProviderError(f"{what}: the answer is not a {action}Response")
     if 300 <= status <= 399:
         return TerminalProviderError(f"{what}; redirects are not followed, correct endpoint")
-    if status < 500 and code:
-        return TerminalProviderError(told)
+    if status < 500 and code and action == "AssociateAddress":
+        # For example Gateway.NotAttached. A code that is not known here must not stop the other addresses.
+        return UnsupportedInstance(f"{told}; the hub takes another node")
     return TransientProviderError(told, answer.retry_after)

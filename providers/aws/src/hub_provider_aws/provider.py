@@ -25,7 +25,7 @@ from hub.plugin.addresses import (
     Unsupported,
     UnsupportedInstance,
 )
-from hub_provider_aws.answers import Address, Instance, text
+from hub_provider_aws.answers import Address, Instance
 from hub_provider_aws.api import Ec2
 from hub_provider_aws.config import AwsConfig
 from hub_provider_aws.states import address_state, instance_state, is_free, is_primary
@@ -53,7 +53,7 @@ class ElasticIps:
         zone = rf"{config.region}(?:[a-z]|-[a-z0-9-]{{1,40}})"
         self._provider_id = re.compile(rf"aws:///{zone}/(i-(?:[0-9a-f]{{8}}|[0-9a-f]{{17}}))", re.ASCII)
         self._known: dict[str, tuple[Address, AddressState]] = {}
-        """The last record of each address that is held, and its meaning. An equal record means the same."""
+        """The last record of each address, and its meaning. An equal record means the same."""
 
     def instance_of(self, node: Node, /) -> str | None:
         """Returns the instance's id if the providerID is ``aws:///ZONE/ID`` and the zone is in the account's region.
@@ -109,7 +109,7 @@ class ElasticIps:
             raise self._conflict(order, record)
         instance = (await self._instances([order.instance])).get(order.instance)
         if instance is not None and is_primary(record, instance):
-            return Done()
+            return Done(order.before)
         if not is_free(record) or not isinstance(order.expected, Free):
             raise self._conflict(order, record)
         instance = self._with_room(order, instance)
@@ -119,11 +119,12 @@ class ElasticIps:
             "PrivateIpAddress": instance.private,
             "AllowReassociation": "false",
         }
-        answer = await self._ec2.call("AssociateAddress", f"{order.address} on {order.instance}", parameters)
+        association = await self._ec2.associate(f"{order.address} on {order.instance}", parameters)
         # The next describe need not ask again whether this interface is the primary one.
-        new = Address(record.allocation, text(answer, "associationId"), order.instance, *instance[2:4], record.group)
+        place = (order.instance, instance.interface, instance.private)
+        new = Address(record.allocation, association, *place, record.group)
         self._known[order.address] = new, address_state(new, {order.instance: instance}, self._region)
-        return Done()
+        return Done(order.before)
 
     async def restore(self, order: Order, /) -> Step:  # noqa: ARG002 - the protocol's argument
         """Returns Done: EC2 has no call that gives an auto-assigned address back."""

@@ -1,7 +1,7 @@
 """All that is used of botocore: the signature of a request, and the sources of the default credential.
 
 botocore's own client is not used: it bounds neither the time nor the size of an answer, a request in a thread goes on
-after the hub has cancelled it, and its model of EC2 takes 25 MiB. Requests are sent by :mod:`hub_provider_aws.api`.
+after the hub has cancelled it, and its model of EC2 takes 22 MiB. Requests are sent by :mod:`hub_provider_aws.api`.
 """
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
@@ -81,15 +81,15 @@ class DefaultKeys:
                     self._found = _resolver(self._region).load_credentials()
                 if self._found is not None:
                     return Keys(*self._found.get_frozen_credentials()[:3])
+                reason = "no source has one"
             except ClientError as error:
                 code = str(error.response.get("Error", {}).get("Code", ""))[:64]
                 raise TransientProviderError(f"STS refuses the web identity ({code}); check the role's trust") from None
             except (BotoCoreError, OSError, ValueError, KeyError, RuntimeError) as error:
-                raise TransientProviderError(
-                    f"the default credential cannot be read ({type(error).__name__})"
-                ) from None
+                reason = type(error).__name__  # its text may quote an answer that contains keys
         raise TransientProviderError(
-            "there is no default credential: neither in the environment, nor as web identity, container or IMDSv2"
+            f"there is no default credential ({reason}); set it in the environment, give the hub's Pod a web identity "
+            "or container credentials, or let it reach IMDSv2"
         )
 
 

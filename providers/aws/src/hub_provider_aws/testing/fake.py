@@ -45,12 +45,12 @@ class Served(NamedTuple):
     Attributes:
         kind: "write" for an action that changes an association.
         text: The action and its parameters.
-        status: The status of the answer; 0 if there was none.
+        status: The status of the answer; 0 if there is none.
     """
 
     kind: Literal["read", "write"]
     text: str
-    status: int
+    status: int = 0
 
 
 class FakeAws:
@@ -142,7 +142,7 @@ class FakeAws:
         self._ask("TerminateInstances", **{"InstanceId.1": self._nodes[name][0]})
 
     def hold(self, address: str, name: str) -> None:
-        """Associates an Elastic IP with the primary network interface of a node's instance."""
+        """Associates an Elastic IP with the primary network interface of a node's instance, wherever it was before."""
         self._associate(address, self._nodes[name][1])
 
     def hold_elsewhere(self, address: str) -> None:
@@ -214,9 +214,17 @@ class FakeAws:
 
         self.fail_with(canned, times=times, action=action)
 
-    def refuse(self, status: int, code: str, message: str = "no", *, action: str = "", times: int | None = 1) -> None:
+    def refuse(
+        self,
+        status: int,
+        code: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        action: str = "",
+        times: int | None = 1,
+    ) -> None:
         """Answers the next requests, of one action if it is given, with an error of EC2."""
-        self.answer(status, error_xml(code, message), action=action, times=times)
+        self.answer(status, error_xml(code, "no"), headers, action=action, times=times)
 
     def fail_with(
         self,
@@ -249,19 +257,22 @@ class FakeAws:
         parameters = dict(parse_qsl(body.decode()))
         action = parameters.pop("Action", "")
         parameters.pop("Version", None)
-        self.arrived(action)
-        time.sleep(self.latency)
+        told = " ".join([action, *(f"{name}={value}" for name, value in parameters.items())])
         with self._lock:
             fault = next((answer for applies, answer in self._faults if applies(action)), None)
+            number = len(self.requests)
+            self.requests.append(Served("write" if action in WRITES else "read", told))
+        self.arrived(action)
+        time.sleep(self.latency)
         if refused := self._refused(request, body):
             answer = Response(error_xml("AuthFailure", refused), 401)
         else:
             answer = fault(request, action) if fault else self.forward(request)
         status = 0 if answer.headers.pop("X-No-Answer", "") else answer.status_code
-        told = " ".join([action, *(f"{name}={value}" for name, value in parameters.items())])
-        served = Served("write" if action in WRITES else "read", told, status)
-        self.requests.append(served)
-        self._show(served)
+        self.requests[number] = self.requests[number]._replace(status=status)
+        self._show(self.requests[number])
+        if "X-Cut" in answer.headers:
+            answer.headers["Content-Length"] = str(len(answer.get_data()) + 1)
         if status == 0:
             environ["werkzeug.socket"].shutdown(2)
             return []
@@ -283,11 +294,17 @@ class FakeAws:
         expected = auth.signature(auth.string_to_sign(again, auth.canonical_request(again)), again)
         return "" if expected == found[4] else "the signature does not match"
 
-    def forward(self, request: Request) -> Response:
-        """Lets moto carry a request out."""
+    def forward(self, request: Request, page: int = 0) -> Response:
+        """Lets moto carry a request out.
+
+        Args:
+            request: The request.
+            page: The most instances on a page; 0 = :attr:`page`.
+        """
         body = request.get_data().decode()
         action = dict(parse_qsl(body))["Action"]
-        paged = f"&MaxResults={self.page}" if self.page and action == "DescribeInstances" else ""
+        size = page or self.page
+        paged = f"&MaxResults={size}" if size and action == "DescribeInstances" else ""
         answer = self._post(body + paged, request.headers.get("Authorization", ""))
         self.changes += action in WRITES and answer.status_code == 200
         return answer
@@ -299,7 +316,7 @@ class FakeAws:
             answer = Client(self._moto, Response).post(
                 "/", data=form, headers=headers, content_type="application/x-www-form-urlencoded; charset=utf-8"
             )
-            addresses = ec2_backends[self._account][REGION].addresses
+            addresses: Any = ec2_backends[self._account][REGION].addresses
             for address in addresses:
                 address.instance = address.eni.instance if address.eni else None
             elastic = {address.public_ip for address in addresses}
@@ -323,6 +340,7 @@ class FakeAws:
         return root
 
     def _associate(self, address: str, interface: str) -> None:
+        self.release(address)
         self._ask("AssociateAddress", AllocationId=self._elastic(address).allocation_id, NetworkInterfaceId=interface)
 
     def _elastic(self, address: str) -> Any:
@@ -341,6 +359,8 @@ class FakeAws:
                 return Response(error_xml("AuthFailure", "not able to validate the provided access credentials"), 401)
             case "throttled":
                 return Response(error_xml("RequestLimitExceeded", "Request limit exceeded."), 503, {"Retry-After": "1"})
+            case "lost-page":
+                return Response("", 502) if b"NextToken=" in request.get_data() else self.forward(request, page=2)
             case "lost-answer":
                 self.forward(request)
             case "silent":
