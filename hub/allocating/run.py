@@ -164,10 +164,15 @@ class Allocating:
         self._tasks[name] = asyncio.create_task(supervise(name, work, self._clock), name=name)
 
     def set_leading(self, *, leading: bool, settle: float = 0.0) -> None:
-        """Note whether this process may act; with ``settle``, its first new move waits so many seconds."""
+        """Note whether this process may act; with ``settle``, its first new move waits so many seconds.
+
+        The accounts forget what they answered before: the records may be newer.
+        """
         if leading != self.leading:
             self.leading = leading
             self.settled = self.time.now() + settle if settle else 0.0
+            for account in self.accounts.values():
+                account.forget()
             self.wake()
 
     async def settled_once(self, seconds: float) -> None:
@@ -306,7 +311,8 @@ class Allocating:
         found = plan(view, now)
         self._memories[key] = found.memory
         self.plans[key] = found
-        if self.leading:
+        # A new leader changes nothing before the cloud's first answer.
+        if self.leading and not (found.questions.describe and account.unanswered):
             for allocation in mine:
                 await self._store_status(allocation, found.statuses[allocation.name])
                 self._report(allocation, found)
