@@ -19,12 +19,13 @@ from hub.allocating.follow import RULE as ALLOCATIONS_RULE
 from hub.allocating.follow import AllocationStore, Observed, Sites, SteadyTime, decode, follow_allocations
 from hub.allocating.interlock import Interlock
 from hub.allocating.pods import PodWatch
+from hub.allocating.tallies import Tallies
 from hub.allocations import view as values
 from hub.allocations.claims import Claims, account_of, claims
 from hub.allocations.plan import plan
 from hub.allocations.spec import LABEL_READY, Allocation, Defaults, NetIPAllocation, Status, read
 from hub.allocations.status import stalled_status
-from hub.allocations.view import Memories, NodeKey, Plan, Site, Verdict, View
+from hub.allocations.view import Memories, NodeKey, Outcome, Plan, Site, Verdict, View
 from hub.errors import Conflict, HubError, Invalid, NotFound, NotLeader
 from hub.kube.client import Client
 from hub.model import LOCAL, Finding, Node
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 UNASSIGNED: Final = ""
 """The queue's key for allocations without an account."""
 WORKERS: Final = 2
+FROZEN: Final = ("Stalled", "True", "CloudFailed")
+"""Type, status and reason of the condition of an allocation whose account had a terminal error."""
 OUTDATED_CRD: Final = "the NetIPAllocation CRD has no status: hub allocations crd | kubectl apply -f -"
 
 
@@ -78,6 +81,10 @@ class Allocating:
         plans: account -> its last plan.
         accounts: the accounts by name.
         verdicts: address -> the decision about it.
+        statuses: allocation -> the status that the last pass of the leader wanted, whether or not it could be stored.
+        failing: allocation -> whether that status needs a person: a terminal error of the cloud, or an address that is
+            Invalid, Conflict or Elsewhere.
+        tallies: counts for the metrics.
     """
 
     def __init__(
@@ -97,6 +104,9 @@ class Allocating:
         self.spec = AllocationsSpec({})
         self.plans: dict[str, Plan] = {}
         self.accounts: dict[str, Account] = {}
+        self.statuses: dict[str, Status] = {}
+        self.failing: dict[str, bool] = {}
+        self.tallies = Tallies()
         self.time = SteadyTime(clock)
         self.leading = False
         self.settled = 0.0
@@ -166,6 +176,8 @@ class Allocating:
         """Note whether this process may act; with ``settle``, its first new move waits so many seconds."""
         if leading != self.leading:
             self.leading = leading
+            self.statuses.clear()
+            self.failing.clear()
             self.settled = self.time.now() + settle if settle else 0.0
             self.wake()
 
@@ -221,6 +233,11 @@ class Allocating:
         return self._store.objects
 
     @property
+    def known(self) -> list[Allocation]:
+        """The allocations as values, as of the last pass."""
+        return [value for _, _, value in self._values.values()]
+
+    @property
     def trouble(self) -> str:
         """Why the allocations are not served; "" if they are."""
         return self._observed.problem or self.problem
@@ -236,8 +253,11 @@ class Allocating:
             found[name] = known
         for name in self._values.keys() - found.keys():
             self._reporter.ended(name)
+            self.tallies.forget(name)
+            self.statuses.pop(name, None)
+            self.failing.pop(name, None)
         self._values = found
-        return [value for _, _, value in found.values()]
+        return self.known
 
     # --- passes ------------------------------------------------------------------------------------------
 
@@ -279,14 +299,16 @@ class Allocating:
     ) -> None:
         account = self.accounts[key]
         mine = tuple(found for found in allocations if account_of(found, known)[0] == key)
-        view = self._view(account, known[key], mine, allocations)
-        found = plan(view, now)
-        self._memories[key] = found.memory
-        self.plans[key] = found
-        if self.leading:
-            for allocation in mine:
+        self.tallies.ended(mine, self.executor.outcomes.get(key, {}))
+        with self.tallies.passing(mine if self.leading else (), self._clock, self.failing):
+            found = plan(self._view(account, known[key], mine, allocations), now)
+            self._memories[key] = found.memory
+            self.plans[key] = found
+            for allocation in mine if self.leading else ():
+                self.tallies.recorded(found.statuses[allocation.name].addresses, found.memory, now)
                 await self._store_status(allocation, found.statuses[allocation.name])
                 self._report(allocation, found)
+        if self.leading:
             for act in found.acts if self._act else ():
                 self.executor.start(account, act)
         wanted = {address for allocation in mine for address in (*allocation.addresses, *allocation.entries)}
@@ -374,14 +396,14 @@ class Allocating:
         """Say why nothing is done for allocations without an account; holder and label stay."""
         if not self.leading:
             return
-        for allocation in allocations:
-            name, reason, message = account_of(allocation, known)
-            if name:
-                continue
-            if broken := self.spec.broken.get(allocation.account):
-                reason, message = "AccountBroken", f"account {allocation.account} is frozen: {broken}"
-            status = stalled_status(allocation, reason, message, self._identity, now)
-            await self._store_status(allocation, status)
+        unassigned = [found for found in allocations if not account_of(found, known)[0]]
+        with self.tallies.passing(unassigned, self._clock, self.failing):
+            for allocation in unassigned:
+                _, reason, message = account_of(allocation, known)
+                if broken := self.spec.broken.get(allocation.account):
+                    reason, message = "AccountBroken", f"account {allocation.account} is frozen: {broken}"
+                status = stalled_status(allocation, reason, message, self._identity, now)
+                await self._store_status(allocation, status)
 
     async def _store_status(self, allocation: Allocation, status: Status) -> None:
         """Store a status if it differs; a conflict ends the pass, and the next one plans anew.
@@ -389,6 +411,8 @@ class Allocating:
         Raises:
             HubError: it is not stored, so nothing that depends on it may begin.
         """
+        self.statuses[allocation.name] = status
+        self.failing[allocation.name] = _failing(status, self.executor.outcomes.get(status.account, {}))
         if status == allocation.status:
             return
         before = self._store.objects.get(allocation.name)
@@ -416,6 +440,7 @@ class Allocating:
         old = allocation.entries
         for entry in status.addresses:
             before = old.get(entry.address)
+            self.tallies.moved(allocation.cluster, before, entry, self.time.now())
             if entry.state != "Attached" or not entry.node or (before is not None and before.node == entry.node):
                 continue
             if before is not None and before.state == "RollingBack":
@@ -457,6 +482,17 @@ class Allocating:
         if halted is not None and halted[0] in ("OtherController", "SchemaOutdated"):
             findings.append(Finding(*halted))
         self._reporter.found(object_, findings)
+
+
+def _failing(status: Status, outcomes: Mapping[str, Outcome]) -> bool:
+    """Whether a person must act: terminal error of the cloud, or an address that is Invalid, Conflict or Elsewhere."""
+    if any((found.type, found.status, found.reason) == FROZEN for found in status.conditions):
+        return True
+    for entry in status.addresses:
+        outcome = outcomes.get(entry.address) if entry.state != "Attached" else None
+        if entry.state in ("Invalid", "Conflict", "Elsewhere") or (outcome is not None and outcome.error == "terminal"):
+            return True
+    return False
 
 
 def own_node(environ: Mapping[str, str]) -> NodeKey | None:
