@@ -100,7 +100,7 @@ def _free(scene: Scene, situation: Situation, place: int) -> list[Want]:
 
 def _half_free(scene: Scene, cluster: str) -> bool:
     """Whether more than half of a pool's addresses, and at least two, lost their nodes at once."""
-    known = [found for found in scene.of_pool(cluster) if found.claimed and found.answer is not None]
+    known = [found for found in scene.of_pool(cluster) if found.answer is not None]
     lost = [
         found
         for found in known
@@ -225,4 +225,4 @@ def _leave_allocation(scene: Scene, situation: Situation) -> None:
 
 
 def _labelled_by_other(scene: Scene, key: NodeKey) -> bool:
-    return key in scene.view.foreign_labels or any(found.claimed and found.holder == key for found in scene.situations)
+    return key in scene.view.foreign_labels or any(found.live and found.holder == key for found in scene.situations)

@@ -33,7 +33,7 @@ def wanted(scene: Scene) -> dict[NodeKey, dict[str, str]]:
     """The labels that each node must have because of an address of this account."""
     found: dict[NodeKey, dict[str, str]] = {}
     for situation in scene.situations:
-        if not situation.claimed or situation.holder is None or situation.answer is None:
+        if not situation.live or situation.holder is None or situation.answer is None:
             continue
         if not isinstance(situation.answer.state, Held) or (situation.move and situation.move.phase in LEAVING):
             continue
@@ -111,7 +111,7 @@ def unknown(scene: Scene) -> set[NodeKey]:
     return {
         key
         for situation in scene.situations
-        if situation.claimed and situation.answer is None
+        if situation.live and situation.answer is None
         for key in [scene.key(situation.allocation, situation.stored.node)]
         if key is not None
     }
@@ -124,7 +124,7 @@ def _proven(scene: Scene, suspects: dict[NodeKey, float], key: NodeKey) -> bool:
         return False
     if all(misfit(machine.node, allocation) for allocation in scene.view.allocations):
         return False
-    answers = [situation.answer for situation in scene.situations if situation.claimed]
+    answers = [situation.answer for situation in scene.situations if situation.live]
     if not answers or any(answer is None for answer in answers):
         return False
     oldest = min(answer.at for answer in answers if answer is not None)

@@ -314,7 +314,9 @@ def _attached(scene: Scene, situation: Situation, move: Move, outcome: Outcome |
     if not give_back:
         drop(scene, situation)
         return
-    situation.move = replace(move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now))
+    situation.move = replace(
+        move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now)
+    )
 
 
 def _restore_or_end(scene: Scene, situation: Situation, move: Move) -> None:
@@ -323,7 +325,9 @@ def _restore_or_end(scene: Scene, situation: Situation, move: Move) -> None:
     give_back = situation.stored.before
     if give_back and scene.instance(scene.key(situation.allocation, move.from_)):
         situation.before = ""
-        situation.move = replace(move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now))
+        situation.move = replace(
+            move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now)
+        )
     else:
         drop(scene, situation)
 

@@ -32,7 +32,7 @@ def plan(view: View, now: float) -> Plan:
         scene.situations += situations(scene, allocation)
     for situation in scene.situations:
         observe(scene, situation)
-        if situation.claimed or situation.allocation.release:
+        if situation.live or (situation.allocation.release and not situation.claimed):
             machine.reserve(scene, situation)
     wants: list[Want] = []
     for situation in scene.situations:
@@ -46,7 +46,7 @@ def plan(view: View, now: float) -> Plan:
     _due(scene)
     acts = tuple(act for act in scene.acts if _may(scene, act))
     memory = Memories(
-        {found.address: found.memory for found in scene.situations if found.claimed},
+        {found.address: found.memory for found in scene.situations if found.live},
         scene.avoid,
         changed,
         suspects,
@@ -58,7 +58,7 @@ def plan(view: View, now: float) -> Plan:
         Questions(scene.describe, frozenset(scene.inspect), frozenset(scene.pods)),
         tuple(scene.findings),
         scene.next,
-        {found.address: _verdict(found) for found in scene.situations if found.claimed},
+        {found.address: _verdict(found) for found in reversed(scene.situations) if found.claimed},
         memory,
         frozenset(wanted) | labels.unknown(scene),
     )

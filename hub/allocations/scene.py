@@ -30,6 +30,8 @@ class Situation:
         holder: the node that has the address now, or had it at the last answer; None if there is none.
         leave: the cause that holds.
         hash: approves its withheld move.
+        claimed: whether its allocation lists it; otherwise only the stored status has it.
+        live: whether its allocation lists it and has the claim; otherwise an older one has it.
         looking: whether a node must be inspected before one can be chosen.
     """
 
@@ -42,6 +44,7 @@ class Situation:
         self.answer: Answer | None = None
         self.holder: NodeKey | None = None
         self.claimed = True
+        self.live = True
         self.state = "Unknown"
         self.reason = ""
         self.message = ""
@@ -252,8 +255,8 @@ class Scene:
         return next(iter(found)) if len(found) == 1 else ""
 
     def of_pool(self, cluster: str) -> Iterator[Situation]:
-        """The situations of a pool."""
-        return (situation for situation in self.situations if situation.allocation.cluster == cluster)
+        """The live situations of a pool."""
+        return (found for found in self.situations if found.live and found.allocation.cluster == cluster)
 
     def find(self, allocation: str, reason: str, message: str, *objects: str) -> None:
         """Add a finding about an allocation."""

@@ -137,6 +137,10 @@ class Judge:
         _check(len(recent) < allowed, f"A8: {entry.address} is move {len(recent) + 1} of {allowed} in pool {pool}")
         self._spent[pool] = [*recent, (world.now, entry.address)]
 
+    def forget_moves(self) -> None:
+        """An allocation has lost its status, or part of it, and the moves in it with it: the budget begins anew."""
+        self._spent.clear()
+
     # --- acts -------------------------------------------------------------------------------------------
 
     def acts(self, world: World, process: Process, act: Any) -> None:

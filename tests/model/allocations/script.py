@@ -252,11 +252,13 @@ class Run:
                     address = f"198.18.0.{4 + where % 3}"
                     world.allocate(name, (address, "198.18.0.1"), release_policy="Detach" if where % 2 else "")
             case "delete":
+                self.judge.forget_moves()
                 world.delete(self._allocation(where))
             case "drop-entry" | "add-entry":
                 name = self._allocation(where)
                 listed = tuple((world.objects[name].spec.reserved_ips or ()) if name else ())
                 more = tuple(dict.fromkeys((*listed, address)))
+                self.judge.forget_moves()
                 world.respec(name, reserved_ips=listed[1:] if what == "drop-entry" else more[:3])
             case "selector" | "no-selector":
                 selector = {"pool": ("ingress", "other")[where % 2]} if what == "selector" else None
@@ -266,6 +268,7 @@ class Run:
             case "status-lost":
                 name = self._allocation(where)
                 if name:
+                    self.judge.forget_moves()
                     world.put(name, replace(world.objects[name], status=None))
                     world.changed()
             case "approve":
@@ -274,6 +277,7 @@ class Run:
                 world.changed()
             case "move-cluster":
                 if len(world.clusters) > 1:
+                    self.judge.forget_moves()
                     world.respec(self._allocation(where), cluster=("", "eu")[where % 2])
             case "delete-node-soon":
                 world.edit(cluster, node, deleting=True, ready="Unknown")
