@@ -322,7 +322,7 @@ class Allocating:
     ) -> None:
         account = self.accounts[key]
         mine = tuple(found for found in allocations if account_of(found, known)[0] == key)
-        self.tallies.ended(mine, self.executor.outcomes.get(key, {}))
+        self.tallies.failed(mine, self.executor.outcomes.get(key, {}))
         with self.tallies.passing(mine if self.leading else (), self._clock, self.failing):
             found = plan(self._view(account, known[key], mine, allocations), now)
             self._memories[key] = found.memory
@@ -456,6 +456,7 @@ class Allocating:
             return
         self.problem = ""
         self._store.wrote(found)
+        self.tallies.stored(allocation, status.addresses, self.time.now())
         if before is not None:
             self._occurrences(before, allocation, status)
 
@@ -463,7 +464,6 @@ class Allocating:
         old = allocation.entries
         for entry in status.addresses:
             before = old.get(entry.address)
-            self.tallies.moved(allocation.cluster, before, entry, self.time.now())
             if entry.state != "Attached" or not entry.node or (before is not None and before.node == entry.node):
                 continue
             if before is not None and before.state == "RollingBack":

@@ -1,7 +1,7 @@
 """Counts what happens to allocations, for the metrics.
 
-The planner's passes see every call that ended and every record, so the counts are taken there. Counts of an allocation
-end with it.
+The passes see every call that failed and every step that is verified, so the counts are taken there. Counts of an
+allocation end with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Tallies:
     Attributes:
         passes: (allocation, result) -> passes over it.
         seconds: allocation -> durations of these passes.
-        steps: (allocation, "attach" or "detach", result) -> steps that ended.
+        steps: (allocation, "attach" or "detach", result) -> verified steps, and failed calls.
         moves: (cluster, cause) -> seconds from the cause until the target is verified to have the address.
     """
 
@@ -42,7 +42,7 @@ class Tallies:
         self.steps: dict[tuple[str, str, Result], int] = {}
         self.moves: dict[tuple[str, str], Tally] = {}
         self._seen: dict[str, Outcome] = {}
-        """Address -> its last outcome that is counted."""
+        """Address -> its last outcome that was looked at."""
         self._began: dict[str, tuple[str, float]] = {}
         """Address -> the id of its record, and when the cause of the move began."""
 
@@ -73,10 +73,10 @@ class Tallies:
                 self.passes[key] = self.passes.get(key, 0) + 1
                 self.seconds.setdefault(name, Tally(RECONCILE_SECONDS.buckets)).note(seconds)
 
-    def ended(self, allocations: Sequence[Allocation], outcomes: Mapping[str, Outcome]) -> None:
-        """Count attaches and detaches that ended since the last pass.
+    def failed(self, allocations: Sequence[Allocation], outcomes: Mapping[str, Outcome]) -> None:
+        """Count attaches and detaches that failed since the last pass, as calls or as operations that ended ill.
 
-        An accepted operation counts when it ends. Only one step of an address runs at a time, so no outcome is missed.
+        Only one step of an address runs at a time, so no outcome is missed.
         """
         for allocation in allocations:
             for address, entry in allocation.entries.items():
@@ -87,9 +87,37 @@ class Tallies:
                 step = outcome.step
                 if step == "follow":
                     step = STEP_OF_PHASE.get(entry.move.phase, "") if entry.move is not None else ""
-                if step in ("attach", "detach") and not outcome.operation:
-                    key: tuple[str, str, Result] = (allocation.name, step, "error" if outcome.error else "success")
-                    self.steps[key] = self.steps.get(key, 0) + 1
+                if outcome.error and step in ("attach", "detach"):
+                    self._step(allocation.name, step, "error")
+
+    def stored(self, allocation: Allocation, entries: Iterable[Entry], now: float) -> None:
+        """Count attaches, detaches and moves that are verified.
+
+        A call that succeeded does not count: a step may take several of them.
+
+        Args:
+            allocation: the allocation with its entries until now.
+            entries: the entries that have replaced them.
+            now: the time.
+        """
+        new = {entry.address: entry for entry in entries}
+        for address, old in allocation.entries.items():
+            entry, move = new.get(address, Entry(address)), old.move
+            if move is None:
+                continue
+            step = STEP_OF_PHASE.get(move.phase)
+            if step == "detach" and _detached(entry):
+                self._step(allocation.name, step, "success")
+            elif step == "attach" and _attached(entry, move.to):
+                self._step(allocation.name, step, "success")
+                known, since = self._began.pop(address, ("", now))
+                if known == move.id and move.phase == "Attaching":
+                    tally = self.moves.setdefault((allocation.cluster, move.cause), Tally(MOVE_SECONDS.buckets))
+                    tally.note(max(0.0, now - since))
+
+    def _step(self, allocation: str, step: str, result: Result) -> None:
+        key = (allocation, step, result)
+        self.steps[key] = self.steps.get(key, 0) + 1
 
     def recorded(self, entries: Iterable[Entry], memories: Memories, now: float) -> None:
         """Note new records: since when their causes have held, as far as the planner remembers it."""
@@ -100,11 +128,15 @@ class Tallies:
                 since = memory.cause_since or memory.free or moment(move.started) or now
                 self._began[entry.address] = (move.id, since)
 
-    def moved(self, cluster: str, before: Entry | None, entry: Entry, now: float) -> None:
-        """Note a move that is verified; ``before`` is the stored entry that ``entry`` replaces."""
-        move = before.move if before is not None else None
-        if move is None or move.phase != "Attaching" or entry.state != "Attached" or entry.node != move.to:
-            return
-        known, since = self._began.pop(entry.address, ("", now))
-        if known == move.id:
-            self.moves.setdefault((cluster, move.cause), Tally(MOVE_SECONDS.buckets)).note(max(0.0, now - since))
+
+def _detached(entry: Entry) -> bool:
+    """Whether the entry that follows a record of a detach says that the address is free."""
+    if entry.move is not None:
+        return entry.move.phase in ("Attaching", "RollingBack", "Restoring")
+    return entry.state in ("", "Pending")
+
+
+def _attached(entry: Entry, to: str) -> bool:
+    """Whether the entry that follows a record of an attach says that the node ``to`` has the address."""
+    done = entry.move.phase == "Restoring" if entry.move is not None else entry.state in ("Attached", "Leaving")
+    return done and entry.node == to

@@ -31,35 +31,66 @@ def outcome(step: str, **more: Any) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    ("ended", "phase", "counted"),
+    ("ended", "phase", "step"),
     [
-        (outcome("attach"), "Attaching", ("attach", "success")),
-        (outcome("attach", error="transient"), "Attaching", ("attach", "error")),
-        (outcome("attach", operation="operation-1"), "Attaching", None),
-        (outcome("follow"), "Attaching", ("attach", "success")),
-        (outcome("follow"), "RollingBack", ("attach", "success")),
-        (outcome("follow", error="conflict"), "Detaching", ("detach", "error")),
-        (outcome("follow"), "Releasing", ("detach", "success")),
-        (outcome("follow"), "Restoring", None),
-        (outcome("follow"), "", None),
-        (outcome("detach"), "Detaching", ("detach", "success")),
-        (outcome("restore", error="transient"), "Restoring", None),
+        (outcome("attach", error="transient"), "Attaching", "attach"),
+        (outcome("follow", error="conflict"), "Detaching", "detach"),
+        (outcome("follow", error="conflict"), "Releasing", "detach"),
+        (outcome("follow", error="timeout"), "Attaching", "attach"),
+        (outcome("follow", error="timeout"), "RollingBack", "attach"),
+        (outcome("follow", error="timeout"), "Restoring", ""),
+        (outcome("follow", error="timeout"), "", ""),
+        (outcome("restore", error="transient"), "Restoring", ""),
+        (outcome("attach"), "Attaching", ""),
+        (outcome("attach", operation="operation-1"), "Attaching", ""),
     ],
 )
-def test_steps_count_when_they_end(ended: Outcome, phase: str, counted: tuple[str, str] | None) -> None:
-    """A call counts once, an accepted operation with its end, and a restore not at all."""
+def test_failed_calls_count_once(ended: Outcome, phase: str, step: str) -> None:
+    """A failed call is an error, and so is an operation that ends ill; a restore is neither attach nor detach."""
     tallies = Tallies()
     for _ in range(2):
-        tallies.ended([allocation(entry(phase))], {ADDRESS: ended})
-    assert tallies.steps == ({("web", *counted): 1} if counted else {})
+        tallies.failed([allocation(entry(phase))], {ADDRESS: ended})
+    assert tallies.steps == ({("web", step, "error"): 1} if step else {})
 
 
 def test_equal_outcomes_of_two_calls_count_twice() -> None:
     """Two failed calls at the same time of a coarse clock are two errors."""
     tallies = Tallies()
     for _ in range(2):
-        tallies.ended([allocation(entry("Attaching"))], {ADDRESS: outcome("attach", error="quota")})
+        tallies.failed([allocation(entry("Attaching"))], {ADDRESS: outcome("attach", error="quota")})
     assert tallies.steps == {("web", "attach", "error"): 2}
+
+
+AT_TARGET = entry(state="Attached", node="n2")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "step"),
+    [
+        (entry("Detaching"), entry("Attaching"), "detach"),
+        (entry("Detaching"), entry("RollingBack"), "detach"),
+        (entry("Detaching"), entry(state="Pending"), "detach"),
+        (entry("Detaching"), entry("Detaching"), ""),
+        (entry("Detaching"), entry(state="Attached", node="n1"), ""),
+        (entry("Detaching"), entry(state="Elsewhere"), ""),
+        (entry("Releasing"), entry("Restoring"), "detach"),
+        (entry("Releasing"), None, "detach"),
+        (entry("Attaching"), AT_TARGET, "attach"),
+        (entry("Attaching"), entry("Restoring", state="Attaching", node="n2"), "attach"),
+        (entry("Attaching"), entry(state="Leaving", node="n2"), "attach"),
+        (entry("RollingBack"), AT_TARGET, "attach"),
+        (entry("Attaching"), entry("Attaching"), ""),
+        (entry("Attaching"), entry(state="Attached", node="n3"), ""),
+        (entry("Attaching"), entry(state="Unknown", node="n2"), ""),
+        (entry("Restoring", node="n2"), AT_TARGET, ""),
+        (entry(state="Pending"), AT_TARGET, ""),
+    ],
+)
+def test_steps_count_when_they_are_verified(before: Entry, after: Entry | None, step: str) -> None:
+    """A detach counts when the address is free, an attach when its target has it; what others did does not count."""
+    tallies = Tallies()
+    tallies.stored(allocation(before), [after] if after is not None else [], NOW)
+    assert tallies.steps == ({("web", step, "success"): 1} if step else {})
 
 
 def test_pass_is_an_error_if_it_fails_or_a_person_must_act() -> None:
@@ -80,32 +111,21 @@ def test_pass_is_an_error_if_it_fails_or_a_person_must_act() -> None:
     ("memory", "seconds"), [(Memory(cause_since=NOW - 7), 7.0), (Memory(free=NOW - 2), 2.0), (Memory(), 0.0)]
 )
 def test_move_lasts_from_its_cause_to_the_verified_target(memory: Memory, seconds: float) -> None:
-    """A move begins with its cause, or with the free address, and otherwise with its record; it counts once."""
+    """A move begins with its cause, or with the free address, and otherwise with its record."""
     tallies = Tallies()
     tallies.recorded([entry("Detaching")], Memories({ADDRESS: memory}), NOW)
     tallies.recorded([entry("Attaching")], Memories(), NOW + 5)
-    done = entry(state="Attached", node="n2")
-    for _ in range(2):
-        tallies.moved("eu", entry("Attaching"), done, NOW + 10)
-    tally = tallies.moves["eu", "Drained"]
-    assert (sum(tally.counts), tally.sum) == (1, pytest.approx(seconds + 10))
+    tallies.stored(allocation(entry("Attaching")), [AT_TARGET], NOW + 10)
+    tally = tallies.moves["local", "Drained"]
+    assert sum(tally.counts) == 1
+    assert tally.sum == pytest.approx(seconds + 10)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (None, entry(state="Attached", node="n2")),
-        (entry(state="Pending"), entry(state="Attached", node="n2")),
-        (entry("RollingBack"), entry(state="Attached", node="n2")),
-        (entry("Attaching"), entry(state="Attached", node="n3")),
-        (entry("Attaching"), entry(state="Unknown", node="n2")),
-    ],
-)
-def test_other_changes_are_no_moves(before: Entry | None, after: Entry) -> None:
-    """An adopted address, a rollback, and an address that another node got, are not counted as moves."""
+def test_rollback_is_no_move() -> None:
+    """An address that went back to its node has moved nowhere."""
     tallies = Tallies()
-    tallies.recorded([entry("Attaching")], Memories(), NOW)
-    tallies.moved("eu", before, after, NOW + 10)
+    tallies.recorded([entry("Detaching")], Memories(), NOW)
+    tallies.stored(allocation(entry("RollingBack")), [AT_TARGET], NOW + 10)
     assert tallies.moves == {}
 
 
@@ -113,6 +133,7 @@ def test_counts_end_with_their_allocation() -> None:
     """An allocation of the same name begins at 0; the others keep their counts."""
     tallies, both = Tallies(), (allocation(entry("Attaching")), allocation(name="api"))
     with tallies.passing(both, ManualClock(), {}):
-        tallies.ended(both, {ADDRESS: outcome("attach")})
+        tallies.failed(both, {ADDRESS: outcome("attach", error="quota")})
+    assert tallies.steps == {("web", "attach", "error"): 1}
     tallies.forget("web")
     assert (tallies.passes, tallies.steps, list(tallies.seconds)) == ({("api", "success"): 1}, {}, ["api"])
