@@ -37,7 +37,7 @@ def observe(scene: Scene) -> None:
 
 
 def test_plan_names_the_moves_and_changes_nothing(scene: Scene, run: Run) -> None:
-    """In mode observe, hub plan lists the addresses that would be attached, exits 1, and nothing is written anywhere."""
+    """In mode observe, hub plan lists the addresses that would be attached and exits 1; nothing is written."""
     observe(scene)
     result = run("plan")
     assert result.exit_code == 1, result.output
