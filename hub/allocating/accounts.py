@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from hub.allocating.metrics_catalog import LATENCIES
 from hub.allocations.view import Answer, Inspection, NodeKey
 from hub.cloud import (
     AddressState,
@@ -35,7 +36,7 @@ from hub.observe.providers.host import CLOSE_DEADLINE, Prepared, ProviderHost
 from hub.observe.providers.status import Health, ProviderStatus
 from hub.plugin.addresses import AddressProvider
 from hub.registry.spec import AccountSpec
-from hub.runtime.tally import WRITE_BOUNDS, Tally
+from hub.runtime.tally import Tally
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ class Account:
         answers: address -> last answer.
         inspections: instance -> last answer.
         instances: node -> id of its instance; None if the provider does not recognise the node.
-        calls: (operation, error type or "") -> number of calls.
+        calls: (operation, name of the error's class or "") -> number of calls.
         durations: operation -> durations of its calls in seconds.
     """
 
@@ -259,7 +260,7 @@ class Account:
         finally:
             if operation != "recognise":
                 self.calls[operation, kind] = self.calls.get((operation, kind), 0) + 1
-                tally = self.durations.setdefault(operation, Tally(WRITE_BOUNDS))
+                tally = self.durations.setdefault(operation, Tally(LATENCIES))
                 tally.note(self._host.clock.now() - started)
 
     async def _open(self) -> tuple[Prepared, AddressProvider]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
+from msgspec.structs import replace
+
 from hub.allocations.scene import Situation
 from hub.allocations.spec import Allocation, Bad, Condition, Entry, Status, stamp
 from hub.allocations.view import Memory
@@ -69,6 +71,19 @@ def status(
         ),
         addresses=tuple(entries),
     )
+
+
+def with_stalled(allocation: Allocation, status_: Status, reason: str, message: str, now: float) -> Status:
+    """The status with the condition ``Stalled`` for this reason, unless it has another one already."""
+    old = next((found for found in allocation.status.conditions if found.type == "Stalled"), None)
+    since = old.last_transition_time if old is not None and old.status == "True" else stamp(now)
+    conditions = tuple(
+        Condition("Stalled", "True", reason, message[:MESSAGE], since, allocation.generation)
+        if (found.type, found.status) == ("Stalled", "False")
+        else found
+        for found in status_.conditions
+    )
+    return replace(status_, conditions=conditions)
 
 
 def stalled_status(allocation: Allocation, reason: str, message: str, identity: str, now: float) -> Status:
