@@ -27,10 +27,10 @@ the chart's `files/`) use these metrics.
 - **Replicas**: every replica serves metrics. Gauges about clusters are the same on all replicas that are in sync, so
   aggregate with `max without (instance, pod)`. Metrics that only the leader knows (the guard, findings, nodes by
   reason, probes) are missing or 0 on other replicas. Counters belong to one process: `sum without (instance, pod)`.
-- **Cardinality**: apart from [allocations](#allocations), no label has a node, an address, a message or another value that a remote cluster chooses. The column
-  *series* is the largest number of series with C clusters, T targets and P provider types in the registry. 200 clusters
-  and 100 targets have at most about 14,000 series, most of them absent. A provider's own measures are limited to 20
-  names with 1,000 scopes each.
+- **Cardinality**: apart from [allocations](#allocations), no label has a node, an address, a message or another value
+  that a remote cluster chooses. The column *series* is the largest number of series with C clusters, T targets and P
+  provider types in the registry. 200 clusters and 100 targets have at most about 14,000 series, most of them absent. A
+  provider's own measures are limited to 20 names with 1,000 scopes each.
 - **Removed** clusters and targets are absent from the next scrape. Counters are kept until the process ends.
 - **Times** are Unix times in seconds (`_timestamp_seconds`), durations are seconds (`_seconds`).
 - The `process_…` metrics of Prometheus' client library are included: memory, CPU time, open files, start time.
@@ -57,14 +57,14 @@ provider](../plugins/index.md#hubcontext). The `ionos` provider has:
 _ALLOCATIONS: Final = f"""\
 ## Allocations
 
-A hub whose registry has `allocations:` also serves these metrics. The first {len(ORIGINAL)} have the names, types, labels
-and buckets of ip-address-controller 1.1.0, and the label `cluster` in addition.
+A hub whose registry has `allocations:` also serves these metrics. The first {len(ORIGINAL)} have the names, types,
+labels and buckets of ip-address-controller 1.1.0, and the label `cluster` in addition.
 
 - **`cluster`** is the cluster whose nodes get the addresses (`spec.cluster`). For the hub cluster it is the environment
   variable `CLUSTER_NAME`, or empty. The calls of an account count for each of its clusters.
 - **Replicas**: every replica serves `netipallocation_controller_…`. Only the leader serves the others.
-- **Removed**: series of an allocation, an address or a node that is gone are absent from the next scrape, and so are the
-  counters of that allocation.
+- **Removed**: series of an allocation, an address or a node that is gone are absent from the next scrape, and so are
+  the counters of that allocation.
 - **Unknown**: while a cloud gives no answer, the addresses count as attached to their last known nodes, and
   `netipallocation_waiting` counts them with the reason `Unknown`.
 - **Nodes**: `netipallocation_node_ip_ready` has the nodes that have an address of the allocation, had it before, or are
