@@ -174,12 +174,17 @@ class Allocating:
         self._tasks[name] = asyncio.create_task(supervise(name, work, self._clock), name=name)
 
     def set_leading(self, *, leading: bool, settle: float = 0.0) -> None:
-        """Note whether this process may act; with ``settle``, its first new move waits so many seconds."""
+        """Note whether this process may act; with ``settle``, its first new move waits so many seconds.
+
+        The accounts forget what they answered before: the records may be newer.
+        """
         if leading != self.leading:
             self.leading = leading
             self.statuses.clear()
             self.failing.clear()
             self.settled = self.time.now() + settle if settle else 0.0
+            for account in self.accounts.values():
+                account.forget()
             self.wake()
 
     async def settled_once(self, seconds: float) -> None:
@@ -323,15 +328,17 @@ class Allocating:
         account = self.accounts[key]
         mine = tuple(found for found in allocations if account_of(found, known)[0] == key)
         self.tallies.failed(mine, self.executor.outcomes.get(key, {}))
-        with self.tallies.passing(mine if self.leading else (), self._clock, self.failing):
-            found = plan(self._view(account, known[key], mine, allocations), now)
-            self._memories[key] = found.memory
-            self.plans[key] = found
-            for allocation in mine if self.leading else ():
+        found = plan(self._view(account, known[key], mine, allocations), now)
+        self._memories[key] = found.memory
+        self.plans[key] = found
+        # A new leader changes nothing before the cloud's first answer.
+        acts = self.leading and not (found.questions.describe and account.unanswered)
+        with self.tallies.passing(mine if acts else (), self._clock, self.failing):
+            for allocation in mine if acts else ():
                 self.tallies.recorded(found.statuses[allocation.name].addresses, found.memory, now)
                 await self._store_status(allocation, found.statuses[allocation.name])
                 self._report(allocation, found)
-        if self.leading:
+        if acts:
             for act in found.acts if self._act else ():
                 self.executor.start(account, act)
         wanted = {address for allocation in mine for address in (*allocation.addresses, *allocation.entries)}

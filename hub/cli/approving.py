@@ -152,14 +152,14 @@ def _of_leader(status: Status) -> set[Removal]:
 
 
 async def _of_allocations(where: Withholding) -> set[Removal]:
-    """The moves of reserved addresses that the running hub withholds.
-
-    Raises:
-        HubError: it does not answer.
-    """
+    """The moves of reserved addresses that the running hub withholds; none if it is of a version without them."""
     if where.server is None:
         return set()
-    found = await fetch(where.server, "/api/v1/allocations", Allocations)
+    try:
+        found = await fetch(where.server, "/api/v1/allocations", Allocations)
+    except HubError as error:
+        warn(f"moves of reserved addresses are not listed: {error}")
+        return set()
     return {
         Removal(f"allocation/{allocation.name}", address.hash, address.since)
         for allocation in found.allocations
