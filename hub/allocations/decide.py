@@ -39,8 +39,7 @@ def decide(scene: Scene, situation: Situation, place: int) -> list[Want]:
             _elsewhere(scene, situation, what)
         case Changing():
             situation.set("Unknown", "Changing", "the cloud is changing it")
-            scene.wake(situation.answer.at + machine.CHANGING_AGAIN)
-            scene.describe |= scene.now >= situation.answer.at + machine.CHANGING_AGAIN
+            scene.refresh(situation.address, again=machine.CHANGING_AGAIN)
         case Free():
             return _free(scene, situation, place)
         case Held(instance):
@@ -86,8 +85,7 @@ def _free(scene: Scene, situation: Situation, place: int) -> list[Want]:
     if situation.answer.at - memory.free < needs:
         if needs == TWICE:
             situation.set("Pending", "Confirming", "it is free; a second answer must confirm that")
-        scene.wake(memory.free + needs)
-        scene.describe |= scene.now >= memory.free + needs
+        scene.refresh(situation.address, again=memory.free + needs - situation.answer.at)
         return []
     if held_for(situation, scene.now) > WAITING and situation.stored.state == "Pending":
         scene.find(allocation.name, "AddressWaiting", f"{situation.address} waits: {situation.stored.message}")
@@ -100,7 +98,7 @@ def _free(scene: Scene, situation: Situation, place: int) -> list[Want]:
 
 def _half_free(scene: Scene, cluster: str) -> bool:
     """Whether more than half of a pool's addresses, and at least two, lost their nodes at once."""
-    known = [found for found in scene.of_pool(cluster) if found.claimed and found.answer is not None]
+    known = [found for found in scene.of_pool(cluster) if found.owned and found.answer is not None]
     lost = [
         found
         for found in known
@@ -214,7 +212,7 @@ def _leave_allocation(scene: Scene, situation: Situation) -> None:
     situation.set("Released", "Detach", "it is about to be detached")
     answer = situation.answer
     if answer is None:
-        scene.describe = True
+        scene.refresh(situation.address)
         situation.set(
             "Released", "NoAnswer", "waits for an answer of the cloud; remove the finalizer to let it go as it is"
         )

@@ -35,6 +35,8 @@ def wanted(scene: Scene) -> dict[NodeKey, dict[str, str]]:
     for situation in scene.situations:
         if not situation.claimed or situation.holder is None or situation.answer is None:
             continue
+        if not situation.owned and scene.view.holders.get(situation.address):
+            continue  # another claim has it; while none has it yet, the label stays
         if not isinstance(situation.answer.state, Held) or (situation.move and situation.move.phase in LEAVING):
             continue
         labels = found.setdefault(situation.holder, {})
@@ -135,10 +137,11 @@ def _proven(scene: Scene, suspects: dict[NodeKey, float], key: NodeKey) -> bool:
             scene.describe = True
         scene.wake(since + TWICE)
         return False
-    if not scene.look(machine.instance, scene.period):
+    found = scene.view.inspections.get(machine.instance)
+    if found is None or found.at < since:  # an older one may be from before the node got an address
+        scene.inspect.add(machine.instance)
         return False
-    state = scene.view.inspections[machine.instance].state
-    return isinstance(state, Present) and state.room
+    return isinstance(found.state, Present) and found.state.room
 
 
 def evict(scene: Scene, wanted: dict[NodeKey, dict[str, str]]) -> None:

@@ -89,15 +89,13 @@ def follow(scene: Scene, situation: Situation) -> None:
         _restoring(scene, situation, move, outcome)
         return
     answer = situation.answer
-    if answer is None or (outcome is not None and answer.at <= outcome.at):
-        scene.describe = True
+    after = outcome.at if outcome is not None else 0.0
+    if answer is None or answer.at <= after:
+        scene.refresh(situation.address, after)
         return
     state = answer.state
     if isinstance(state, Changing):
-        again = answer.at + CHANGING_AGAIN
-        if scene.now >= again:
-            scene.describe = True
-        scene.wake(again)
+        scene.refresh(situation.address, again=CHANGING_AGAIN)
         return
     if isinstance(state, Elsewhere | NotReserved) or _stranger(scene, situation, move, state):
         drop(scene, situation)

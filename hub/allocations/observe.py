@@ -27,9 +27,9 @@ def situations(scene: Scene, allocation: Allocation) -> list[Situation]:
             situation = Situation(allocation, address, stored, Memory())
             situation.claimed = False
             found.append(situation)
-    if allocation.deleting:
-        for situation in found:
-            situation.claimed = False
+    for situation in found:
+        situation.claimed = situation.claimed and not allocation.deleting
+        situation.owned = situation.claimed and scene.view.holders.get(situation.address) == allocation.uid
     return found
 
 
@@ -49,7 +49,7 @@ def observe(scene: Scene, situation: Situation) -> None:
         situation.holder = scene.by_instance.get(state.instance)
         if situation.holder is not None:
             scene.occupied.add(situation.holder)
-            if situation.claimed:
+            if situation.owned:
                 scene.first_at.setdefault(situation.holder, situation)
         if memory.instance != state.instance:
             known = stored.instance == state.instance and not memory.instance
@@ -69,7 +69,6 @@ def hold(scene: Scene, situation: Situation) -> bool:
     if not situation.claimed:
         return False
     if not allowed(address, account.allowed):
-        situation.node = situation.instance = ""
         return stay(
             situation,
             "Invalid",
@@ -80,14 +79,12 @@ def hold(scene: Scene, situation: Situation) -> bool:
         situation.node = situation.instance = ""
         scene.find(allocation.name, "AddressConflict", f"allocation {other} has the older claim to {address}", address)
         return stay(situation, "Conflict", "Claimed", f"allocation {other} has the older claim")
-    if scene.view.holders.get(address) != allocation.uid:
+    if not situation.owned:
         situation.node = situation.instance = ""
         return stay(situation, "Conflict", "Waiting", "an older claim has just ended")
     if account.problem:
-        situation.move = situation.stored.move
         return stay(situation, "Unknown", "ProviderUnavailable", account.problem)
     if situation.answer is None:
-        situation.move = situation.stored.move
         last = scene.view.answers.get(address)
         why = last.state.reason if last is not None and isinstance(last.state, Unknown) else ""
         return stay(situation, "Unknown", "NoAnswer", why or "the cloud has given no complete answer")

@@ -12,6 +12,8 @@ from hub.allocations.view import Act, Answer, Machine, Memory, NodeKey, Site, Vi
 from hub.cloud import Free, Held, Present
 from hub.model import LABEL_ZONE, Finding
 
+UNKNOWN_AGAIN: Final = 5.0
+"""Seconds between two questions about an address that a move needs to know, while the cloud does not say."""
 INSPECTION_VALID: Final = 60.0
 """Seconds that an inspection of a node with room counts; the provider looks again before it writes."""
 REFUSAL_VALID: Final = 300.0
@@ -28,6 +30,8 @@ class Situation:
         move: the wanted record; it may be followed once it is stored.
         answer: the last complete answer, if it is fresh.
         holder: the node that has the address now, or had it at the last answer; None if there is none.
+        claimed: whether the allocation lists the address and is not being deleted.
+        owned: whether this claim has the address; of several claims, the oldest has it.
         leave: the cause that holds.
         hash: approves its withheld move.
         looking: whether a node must be inspected before one can be chosen.
@@ -42,6 +46,7 @@ class Situation:
         self.answer: Answer | None = None
         self.holder: NodeKey | None = None
         self.claimed = True
+        self.owned = False
         self.state = "Unknown"
         self.reason = ""
         self.message = ""
@@ -124,6 +129,14 @@ class Scene:
         """The last answer about an address, unless it is too old to decide anything."""
         answer = self.view.answers.get(address)
         return answer if answer is not None and self.now - answer.at <= 2 * self.period else None
+
+    def refresh(self, address: str, after: float = 0.0, again: float = UNKNOWN_AGAIN) -> None:
+        """Ask for an answer about an address: at once if the last one is not newer than ``after``, else in a while."""
+        last = self.view.answers.get(address)
+        if last is None or last.at <= after or self.now >= last.at + again:
+            self.describe = True
+        else:
+            self.wake(last.at + again)
 
     def site(self, cluster: str) -> Site:
         """A cluster, with a problem if the account does not list it."""
