@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from hub.allocations import machine
 from hub.allocations.causes import TWICE, Leave, leave, order
 from hub.allocations.observe import stay
-from hub.allocations.scene import Scene, Situation, held_for, name_of
+from hub.allocations.scene import INSPECTION_VALID, Scene, Situation, held_for, name_of
 from hub.allocations.serve import Want, acts
 from hub.allocations.spec import NEVER
 from hub.allocations.view import NodeKey
@@ -122,7 +122,8 @@ def _held(scene: Scene, situation: Situation, instance: str, place: int) -> list
     situation.instance = instance
     situation.set("Attached")
     site = scene.site(key.cluster if key is not None else allocation.cluster)
-    if site.problem:
+    if site.problem:  # what held before begins again when the cluster is known
+        situation.memory = replace(situation.memory, cause="", cause_since=0.0)
         situation.set("Unknown", "ClusterUnknown", site.problem)
         return []
     workload = allocation.workload
@@ -208,6 +209,8 @@ def _leave_allocation(scene: Scene, situation: Situation) -> None:
             or _labelled_by_other(scene, key)
         ):
             situation.state = ""
+        if key is not None and situation.holder == key:  # an inspection from before it had the address is no proof
+            scene.avoid[key] = scene.now + INSPECTION_VALID
         return
     situation.set("Released", "Detach", "it is about to be detached")
     answer = situation.answer

@@ -12,7 +12,7 @@ from typing import Final
 
 from hub.allocations.causes import TWICE
 from hub.allocations.eligible import misfit, ready
-from hub.allocations.scene import Scene, Situation
+from hub.allocations.scene import REFUSAL_VALID, Scene, Situation
 from hub.allocations.spec import LABEL_READY, moment
 from hub.allocations.view import Evict, Label, NodeKey
 from hub.cloud import Held, Present
@@ -140,6 +140,8 @@ def _proven(scene: Scene, suspects: dict[NodeKey, float], key: NodeKey) -> bool:
     found = scene.view.inspections.get(machine.instance)
     if found is None or found.at < since:  # an older one may be from before the node got an address
         scene.inspect.add(machine.instance)
+        return False
+    if not scene.look(machine.instance, REFUSAL_VALID):
         return False
     return isinstance(found.state, Present) and found.state.room
 

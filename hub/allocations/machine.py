@@ -51,7 +51,7 @@ def begin(scene: Scene, situation: Situation, cause: str, phase: str, to: NodeKe
     began = stamp(scene.now)
     before_to = _before(scene, to)
     name = token(allocation.uid, situation.address, began, cause)[:8]
-    from_ = name_of(allocation, situation.holder)
+    from_ = name_of(allocation, situation.holder) or situation.node
     situation.move = Move(name, cause, phase, from_, name_of(allocation, to), 1, before_to=before_to, started=began)
     situation.to = name_of(allocation, to)
     if phase == "Detaching":
@@ -230,6 +230,8 @@ def _why_not_target(
         return f"node {move.to} is not Ready"
     if move.attempts > TARGETS:
         return f"node {move.to} did not take it: its operations end with errors"
+    if others := scene.occupied.get(NodeKey(site.name, machine.node.name), set()) - {situation.address}:
+        return f"node {move.to} has {min(others)}"
     if outcome is None or not outcome.error:
         return ""
     if outcome.error in ("unsupported", "terminal", "conflict") or scene.now - outcome.first > TARGET_PATIENCE:
@@ -312,7 +314,9 @@ def _attached(scene: Scene, situation: Situation, move: Move, outcome: Outcome |
     if not give_back:
         drop(scene, situation)
         return
-    situation.move = replace(move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now))
+    situation.move = replace(
+        move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now)
+    )
 
 
 def _restore_or_end(scene: Scene, situation: Situation, move: Move) -> None:
@@ -321,7 +325,9 @@ def _restore_or_end(scene: Scene, situation: Situation, move: Move) -> None:
     give_back = situation.stored.before
     if give_back and scene.instance(scene.key(situation.allocation, move.from_)):
         situation.before = ""
-        situation.move = replace(move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now))
+        situation.move = replace(
+            move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now)
+        )
     else:
         drop(scene, situation)
 

@@ -40,15 +40,15 @@ def observe(scene: Scene, situation: Situation) -> None:
     key = scene.key(allocation, stored.node)
     if answer is None or isinstance(answer.state, Unknown):
         situation.answer = None
-        if scene.machine(key) is not None:
+        if key is not None and scene.machine(key) is not None:
             situation.holder = key
-            scene.occupied.update([key] if key is not None else [])
+            scene.occupied.setdefault(key, set()).add(situation.address)
         return
     state = answer.state
     if isinstance(state, Held):
         situation.holder = scene.by_instance.get(state.instance)
         if situation.holder is not None:
-            scene.occupied.add(situation.holder)
+            scene.occupied.setdefault(situation.holder, set()).add(situation.address)
             if situation.owned:
                 scene.first_at.setdefault(situation.holder, situation)
         if memory.instance != state.instance:

@@ -7,7 +7,7 @@ from typing import Final
 
 from hub.allocations.causes import TWICE, Leave, is_stopped
 from hub.allocations.eligible import why_not_instance, why_not_node
-from hub.allocations.spec import NEVER, Allocation, Entry, Move, WorkloadRef, moment
+from hub.allocations.spec import LABEL_READY, NEVER, Allocation, Entry, Move, WorkloadRef, moment
 from hub.allocations.view import Act, Answer, Machine, Memory, NodeKey, Site, View
 from hub.cloud import Free, Held, Present
 from hub.model import LABEL_ZONE, Finding
@@ -95,8 +95,8 @@ class Scene:
         self.pods: set[tuple[NodeKey, WorkloadRef]] = set()
         self.busy: set[NodeKey] = set()
         """Nodes in a record, or chosen in this pass."""
-        self.occupied: set[NodeKey] = set()
-        """Nodes that have an address."""
+        self.occupied: dict[NodeKey, set[str]] = {}
+        """Node -> the addresses that it has, or may have."""
         self.first_at: dict[NodeKey, Situation] = {}
         """Node -> the address with the oldest claim that it has."""
         self.avoid = {key: until for key, until in view.memory.avoid.items() if until > now}
@@ -228,8 +228,10 @@ class Scene:
         machine = self.machine(key)
         if machine is None:
             return "it is gone"
-        if key in self.occupied:
+        if key in self.occupied or key in self.view.foreign_labels:
             return "it has an address"
+        if LABEL_READY in machine.node.labels:
+            return f"it has the label {LABEL_READY}, and may have an address that is not known"
         if key in self.busy:
             return "another move uses it"
         if tried or self.avoid.get(key, 0.0) > self.now:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from hub.allocations.plan import plan
-from hub.allocations.spec import LABEL_READY, Allocation, Entry, NetIPAllocation, Status
+from hub.allocations.spec import LABEL_READY, Allocation, Entry, NetIPAllocation, Status, moment, stamp
 from hub.allocations.view import (
     Act,
     Answer,
@@ -121,6 +121,7 @@ class Judge:
         """Approved hash -> the addresses that it is about."""
         self._compare = compare
         self._spent: list[Spent] = []
+        self._attached: dict[str, int] = {}
 
     # --- plans ------------------------------------------------------------------------------------------
 
@@ -132,6 +133,7 @@ class Judge:
         keys = [key for act in found.acts if (key := _key(act)) is not None]
         _check(len(keys) == len(set(keys)), f"A1: two acts for one of {keys}")
         self._records(world, told, view, found)
+        self._attached = _attached(view)
         self.passes += 1
         if self.passes % self._compare == 0:
             other = plan(_shuffled(view), world.now)
@@ -279,13 +281,8 @@ class Judge:
             self.moves += 1
             now = world.now
             self._spent = [spent for spent in self._spent if now - spent.at < world.limits.window - TOLERANCE]
-            kept = {
-                spent.address
-                for spent in self._spent
-                if spent.pool == pool and _moments(_stored(world, spent.address).moves)
-            }
-            count = sum(spent.pool == pool and spent.address in kept for spent in self._spent)
-            attached = _attached(world, pool)
+            count = sum(spent.pool == pool and _remembered(world, spent) for spent in self._spent)
+            attached = self._attached.get(pool, 0)
             allowed = max(1, math.ceil(world.limits.moves * attached))
             approved = any(entry.address in addresses for addresses in self.approved.values())
             _check(
@@ -600,12 +597,30 @@ def _stored(world: World, address: str, uid: str = "") -> Entry:
     return max(found, key=lambda entry: len(entry.moves), default=Entry(address))
 
 
-def _attached(world: World, pool: str) -> int:
-    owners = _owners(world)
-    return sum(
-        bool(_stored(world, address, found.metadata.uid).node)
-        for address, found in owners.items()
-        if (found.spec.cluster or LOCAL) == pool
+def _attached(view: View) -> dict[str, int]:
+    """Pool -> how many of its addresses are at a node, or on their way from one."""
+    instances = {machine.instance for site in view.sites.values() for machine in site.machines.values()}
+    counts: dict[str, int] = {}
+    for allocation in view.allocations:
+        entries = allocation.entries
+        for address in allocation.addresses:
+            answer = view.answers.get(address)
+            held = answer is not None and isinstance(answer.state, Held) and answer.state.instance in instances
+            entry = entries.get(address, Entry(address))
+            moving = entry.move is not None and bool(entry.move.from_)
+            if view.holders.get(address) == allocation.uid and (held or moving or entry.node):
+                counts[allocation.cluster] = counts.get(allocation.cluster, 0) + 1
+    return counts
+
+
+def _remembered(world: World, spent: Spent) -> bool:
+    """Whether a status still tells of a move: what somebody has deleted counts no more."""
+    return any(
+        stamp(spent.at) in entry.moves
+        for found in world.objects.values()
+        if (found.spec.cluster or LOCAL) == spent.pool
+        for entry in (found.status.addresses if found.status else ())
+        if entry.address == spent.address
     )
 
 
@@ -636,8 +651,6 @@ def _from(entry: Entry) -> set[str]:
 
 
 def _moments(texts: Iterable[str]) -> list[float]:
-    from hub.allocations.spec import moment
-
     return [moment(text) for text in texts]
 
 
