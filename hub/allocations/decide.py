@@ -53,6 +53,7 @@ def _held_by(scene: Scene, situation: Situation, instance: str, place: int) -> l
         return _held(scene, situation, instance, place)
     problems = [site.problem for site in scene.view.sites.values() if site.problem]
     if problems:  # the node may be one of theirs
+        situation.memory = replace(situation.memory, cause="", cause_since=0.0)
         situation.set("Unknown", "ClusterUnknown", problems[0])
     elif instance == situation.stored.instance and situation.stored.node:
         return _held(scene, situation, instance, place)

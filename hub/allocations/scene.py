@@ -235,6 +235,7 @@ class Scene:
         if key in self.busy:
             return "another move uses it"
         if tried or self.avoid.get(key, 0.0) > self.now:
+            self.wake(self.avoid.get(key, 0.0))
             return "it could not take an address a short time ago"
         if key == self.view.own and (
             self.limits.own_node == "never" or ("target" in self.account.cuts and self.limits.own_node != "allow")

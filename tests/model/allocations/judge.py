@@ -399,7 +399,7 @@ class Judge:
                 live = address in allocation.addresses and not allocation.deleting
                 if not live or (entry.move is not None and entry.move.phase != "RollingBack"):
                     return
-        for address in view.holders:
+        for address in {address for value in view.allocations if not value.deleting for address in value.addresses}:
             answers = list(told.answers.get(address, ()))[-2:]
             unknown = not answers or isinstance(answers[-1].state, Unknown) or world.now - answers[-1].at > FRESH
             _check(not unknown, f"A2: the label of {key} goes, but {address} is not known")

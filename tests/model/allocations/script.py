@@ -16,6 +16,8 @@ from tests.model.allocations.world import WORKLOAD, World, stamp
 
 QUIET: Final = 4000.0
 """Seconds after a script until everything must be in place at the latest: longer than all waits and budgets."""
+AVOIDED: Final = 600.0
+"""Seconds in which a node is avoided that has refused an address."""
 CALM: Final = 180.0
 """Seconds in which nothing may be written any more: longer than two descriptions."""
 STEPS: Final = 200
@@ -157,6 +159,7 @@ class Run:
             Complaint: it is not after :data:`QUIET`.
         """
         ends = self.world.now + QUIET
+        self.world.advance(AVOIDED)
         while True:
             before = self.judge.writes, len(self.world.cloud.writes)
             self.world.advance(CALM)
