@@ -35,7 +35,7 @@ def wanted(scene: Scene) -> dict[NodeKey, dict[str, str]]:
     for situation in scene.situations:
         if not situation.claimed or situation.holder is None or situation.answer is None:
             continue
-        if not situation.owned and scene.view.holders.get(situation.address):
+        if not situation.live and scene.view.holders.get(situation.address):
             continue  # another claim has it; while none has it yet, the label stays
         if not isinstance(situation.answer.state, Held) or (situation.move and situation.move.phase in LEAVING):
             continue

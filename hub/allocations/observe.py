@@ -29,7 +29,7 @@ def situations(scene: Scene, allocation: Allocation) -> list[Situation]:
             found.append(situation)
     for situation in found:
         situation.claimed = situation.claimed and not allocation.deleting
-        situation.owned = situation.claimed and scene.view.holders.get(situation.address) == allocation.uid
+        situation.live = situation.claimed and scene.view.holders.get(situation.address) == allocation.uid
     return found
 
 
@@ -49,7 +49,7 @@ def observe(scene: Scene, situation: Situation) -> None:
         situation.holder = scene.by_instance.get(state.instance)
         if situation.holder is not None:
             scene.occupied.setdefault(situation.holder, set()).add(situation.address)
-            if situation.owned:
+            if situation.live:
                 scene.first_at.setdefault(situation.holder, situation)
         if memory.instance != state.instance:
             known = stored.instance == state.instance and not memory.instance
@@ -79,7 +79,7 @@ def hold(scene: Scene, situation: Situation) -> bool:
         situation.node = situation.instance = ""
         scene.find(allocation.name, "AddressConflict", f"allocation {other} has the older claim to {address}", address)
         return stay(situation, "Conflict", "Claimed", f"allocation {other} has the older claim")
-    if not situation.owned:
+    if not situation.live:
         situation.node = situation.instance = ""
         return stay(situation, "Conflict", "Waiting", "an older claim has just ended")
     if account.problem:

@@ -32,7 +32,7 @@ def plan(view: View, now: float) -> Plan:
         scene.situations += situations(scene, allocation)
     for situation in scene.situations:
         observe(scene, situation)
-        if situation.owned or (situation.allocation.release and not situation.claimed):
+        if situation.live or (situation.allocation.release and not situation.claimed):
             machine.reserve(scene, situation)
     wants: list[Want] = []
     for situation in scene.situations:

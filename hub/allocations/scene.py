@@ -31,7 +31,7 @@ class Situation:
         answer: the last complete answer, if it is fresh.
         holder: the node that has the address now, or had it at the last answer; None if there is none.
         claimed: whether the allocation lists the address and is not being deleted.
-        owned: whether this claim has the address; of several claims, the oldest has it.
+        live: whether this claim has the address; of several claims, the oldest has it.
         leave: the cause that holds.
         hash: approves its withheld move.
         looking: whether a node must be inspected before one can be chosen.
@@ -46,7 +46,7 @@ class Situation:
         self.answer: Answer | None = None
         self.holder: NodeKey | None = None
         self.claimed = True
-        self.owned = False
+        self.live = False
         self.state = "Unknown"
         self.reason = ""
         self.message = ""
