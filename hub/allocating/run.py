@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from ipaddress import IPv4Network
 from typing import Any, Final, Protocol
 
 from hub.allocating.accounts import Account
 from hub.allocating.execute import Executor, Fence, put_status
+from hub.allocating.follow import NOT_READ, AllocationStore, Observed, Sites, SteadyTime, decode, follow_allocations
 from hub.allocating.follow import RULE as ALLOCATIONS_RULE
-from hub.allocating.follow import AllocationStore, Observed, Sites, SteadyTime, decode, follow_allocations
 from hub.allocating.interlock import Interlock
 from hub.allocating.pods import PodWatch
 from hub.allocations import view as values
@@ -163,11 +164,38 @@ class Allocating:
         self._tasks[name] = asyncio.create_task(supervise(name, work, self._clock), name=name)
 
     def set_leading(self, *, leading: bool, settle: float = 0.0) -> None:
-        """Note whether this process may act; with ``settle``, its first new move waits so many seconds."""
+        """Note whether this process may act; with ``settle``, its first new move waits so many seconds.
+
+        The accounts forget what they answered before: the records may be newer.
+        """
         if leading != self.leading:
             self.leading = leading
             self.settled = self.time.now() + settle if settle else 0.0
+            for account in self.accounts.values():
+                account.forget()
             self.wake()
+
+    async def settled_once(self, seconds: float) -> None:
+        """Wait, at most ``seconds``, until every account has answered or failed and its plan asks for nothing more."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._settled_now():  # noqa: ASYNC110 - many states, looked at by commands only
+                    await asyncio.sleep(0.05)
+
+    def _settled_now(self) -> bool:
+        if self.trouble:
+            return self.trouble != NOT_READ
+        if not self._queue.idle and len(self._queue):
+            return False
+        for name, account in self.accounts.items():
+            last = self.plans.get(name)
+            if account.status.state == "degraded":
+                continue
+            if last is None or last.questions.describe or last.questions.inspect:
+                return False
+            if any(verdict.reason == "Confirming" for verdict in last.verdicts.values()):
+                return False
+        return True
 
     async def close(self) -> None:
         """Start nothing more and stop; records carry on what is under way."""
@@ -283,7 +311,8 @@ class Allocating:
         found = plan(view, now)
         self._memories[key] = found.memory
         self.plans[key] = found
-        if self.leading:
+        # A new leader changes nothing before the cloud's first answer.
+        if self.leading and not (found.questions.describe and account.unanswered):
             for allocation in mine:
                 await self._store_status(allocation, found.statuses[allocation.name])
                 self._report(allocation, found)
@@ -343,10 +372,10 @@ class Allocating:
         )
 
     def _halted(self) -> tuple[str, str] | None:
+        if not self.spec.enforce or not self._act:
+            return "Observe", "nothing is changed in mode observe"
         if not self.leading:
             return "Standby", "another replica acts"
-        if not self.spec.enforce or not self._act:
-            return "Observe", "allocations.mode is observe: nothing is changed"
         if self._interlock is not None and (holder := self._interlock.holder):
             return "OtherController", f"{holder} renews the Lease {self.spec.interlock}; stop that controller"
         if self.problem:

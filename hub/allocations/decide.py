@@ -99,7 +99,7 @@ def _free(scene: Scene, situation: Situation, place: int) -> list[Want]:
 
 def _half_free(scene: Scene, cluster: str) -> bool:
     """Whether more than half of a pool's addresses, and at least two, lost their nodes at once."""
-    known = [found for found in scene.of_pool(cluster) if found.live and found.answer is not None]
+    known = [found for found in scene.of_pool(cluster) if found.answer is not None]
     lost = [
         found
         for found in known

@@ -56,6 +56,7 @@ def begin(scene: Scene, situation: Situation, cause: str, phase: str, to: NodeKe
     situation.to = name_of(allocation, to)
     if phase == "Detaching":
         situation.moves = (*situation.moves, began)[-3:]
+        situation.before = situation.before or scene.usual_before()
     scene.busy.update(key for key in (situation.holder, to) if key is not None)
 
 
@@ -195,7 +196,7 @@ def _attaching(scene: Scene, situation: Situation, move: Move, state: AddressSta
     undone = undo is not None and (not undo.error or undo.failures >= TARGETS)
     why = "" if undo is not None else _why_not_target(scene, situation, move, target, mine)
     if undone or why:
-        if (mine is not None or move.attempts > 1) and move.before_to and instance and not undone:
+        if undo is None and move.before_to and instance:  # an earlier process may have made room
             _undo(scene, situation, move, state, instance)
             return
         if target is not None:
@@ -258,7 +259,8 @@ def _next_target(scene: Scene, situation: Situation, move: Move) -> None:
     began = move.started if attaching else stamp(scene.now)
     if target is not None:
         to = name_of(allocation, target)
-        changes = replace(move, phase="Attaching", to=to, before_to=_before(scene, target))
+        before_to = _before(scene, target) or (move.before_to if to == move.to else "")
+        changes = replace(move, phase="Attaching", to=to, before_to=before_to)
         situation.move = replace(changes, tried=tried[-8:], attempts=1, started=began, operation="")
         situation.to = to
         scene.busy.add(target)

@@ -268,8 +268,8 @@ class Scene:
         return next(iter(found)) if len(found) == 1 else ""
 
     def of_pool(self, cluster: str) -> Iterator[Situation]:
-        """The situations of a pool."""
-        return (situation for situation in self.situations if situation.allocation.cluster == cluster)
+        """The live situations of a pool."""
+        return (found for found in self.situations if found.live and found.allocation.cluster == cluster)
 
     def find(self, allocation: str, reason: str, message: str, *objects: str) -> None:
         """Add a finding about an allocation."""

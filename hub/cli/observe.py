@@ -11,6 +11,7 @@ from hub.cli.exits import Exit
 from hub.cli.render import Output, warn
 from hub.errors import UsageError, did_you_mean
 from hub.model import TargetKey
+from hub.report.allocations import allocations_of
 from hub.report.facts import known_targets, unknown_sources
 from hub.report.held import approving_flags
 
@@ -27,6 +28,10 @@ async def plan_from_clusters(options: Options, names: Iterable[str], output: Out
         results = [hub.reconciler.decide(key) for key in keys]
         changes = print_plan(results, output, approving_flags(hub), hub.reconciler.withheld())
         unknown = unknown_sources(hub, results, keys)
+        if not names and hub.allocating is not None:
+            from hub.cli.print_allocations import print_moves
+
+            changes |= print_moves(allocations_of(hub), output)
     if unknown:
         return Exit.UNKNOWN
     return Exit.CHANGES if changes else Exit.OK

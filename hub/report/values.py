@@ -354,6 +354,78 @@ class Why(_Value, frozen=True):
     kind: str = "Why"
 
 
+class ReservedAddress(_Value, frozen=True):
+    """A reserved address of an allocation.
+
+    Attributes:
+        node: the node that has it, or had it at the last answer; "" if none.
+        since: when the state was entered.
+        cause: why it leaves its node, or "".
+        to: the node that it goes to, or would go to; "" if none.
+        waits_until: until when it waits; "" if time alone does not end the wait.
+        hash: approves a withheld move.
+        why_not: node -> why it cannot take the address.
+    """
+
+    address: str
+    state: str
+    reason: str = ""
+    message: str = ""
+    node: str = ""
+    last_node: str = ""
+    since: str = ""
+    cause: str = ""
+    to: str = ""
+    waits_until: str = ""
+    hash: str = ""
+    why_not: dict[str, str] = {}
+
+
+class Allocation(_Value, frozen=True):
+    """A NetIPAllocation.
+
+    Attributes:
+        ready: status of the condition Ready: True, False or Unknown; "" before the first status.
+    """
+
+    name: str
+    cluster: str
+    account: str = ""
+    ready: str = ""
+    reason: str = ""
+    message: str = ""
+    reserved: int = 0
+    attached: int = 0
+    paused: bool = False
+    addresses: tuple[ReservedAddress, ...] = ()
+
+
+class CloudAccount(_Value, frozen=True):
+    """An account of ``allocations.clouds``; ``error`` is its provider's last one, "" if there is none."""
+
+    name: str
+    provider: str
+    clusters: tuple[str, ...]
+    state: str = "pending"
+    error: str = ""
+
+
+class Allocations(_Value, frozen=True):
+    """All allocations; the answer to ``GET /api/v1/allocations``.
+
+    Attributes:
+        mode: observe, enforce, or off if the registry has no ``allocations:``.
+        trouble: why no allocation is served; "" if they are.
+    """
+
+    mode: str = "off"
+    trouble: str = ""
+    accounts: tuple[CloudAccount, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    api_version: str = API_VERSION
+    kind: str = "Allocations"
+
+
 class Problem(_Value, frozen=True):
     """An error in the format of RFC 9457."""
 
