@@ -316,6 +316,7 @@ def _attached(scene: Scene, situation: Situation, move: Move, outcome: Outcome |
     if not give_back:
         drop(scene, situation)
         return
+    situation.set("Attached", move.cause)
     situation.move = replace(
         move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now)
     )
