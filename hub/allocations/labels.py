@@ -12,7 +12,7 @@ from typing import Final
 
 from hub.allocations.causes import TWICE
 from hub.allocations.eligible import misfit, ready
-from hub.allocations.scene import Scene, Situation
+from hub.allocations.scene import REFUSAL_VALID, Scene, Situation
 from hub.allocations.spec import LABEL_READY, moment
 from hub.allocations.view import Evict, Label, NodeKey
 from hub.cloud import Held, Present
@@ -33,8 +33,10 @@ def wanted(scene: Scene) -> dict[NodeKey, dict[str, str]]:
     """The labels that each node must have because of an address of this account."""
     found: dict[NodeKey, dict[str, str]] = {}
     for situation in scene.situations:
-        if not situation.live or situation.holder is None or situation.answer is None:
+        if not situation.claimed or situation.holder is None or situation.answer is None:
             continue
+        if not situation.live and scene.view.holders.get(situation.address):
+            continue  # another claim has it; while none has it yet, the label stays
         if not isinstance(situation.answer.state, Held) or (situation.move and situation.move.phase in LEAVING):
             continue
         labels = found.setdefault(situation.holder, {})
@@ -111,7 +113,7 @@ def unknown(scene: Scene) -> set[NodeKey]:
     return {
         key
         for situation in scene.situations
-        if situation.live and situation.answer is None
+        if situation.claimed and situation.answer is None
         for key in [scene.key(situation.allocation, situation.stored.node)]
         if key is not None
     }
@@ -124,7 +126,7 @@ def _proven(scene: Scene, suspects: dict[NodeKey, float], key: NodeKey) -> bool:
         return False
     if all(misfit(machine.node, allocation) for allocation in scene.view.allocations):
         return False
-    answers = [situation.answer for situation in scene.situations if situation.live]
+    answers = [situation.answer for situation in scene.situations if situation.claimed]
     if not answers or any(answer is None for answer in answers):
         return False
     oldest = min(answer.at for answer in answers if answer is not None)
@@ -135,10 +137,13 @@ def _proven(scene: Scene, suspects: dict[NodeKey, float], key: NodeKey) -> bool:
             scene.describe = True
         scene.wake(since + TWICE)
         return False
-    if not scene.look(machine.instance, scene.period):
+    found = scene.view.inspections.get(machine.instance)
+    if found is None or found.at < since:  # an older one may be from before the node got an address
+        scene.inspect.add(machine.instance)
         return False
-    state = scene.view.inspections[machine.instance].state
-    return isinstance(state, Present) and state.room
+    if not scene.look(machine.instance, REFUSAL_VALID):
+        return False
+    return isinstance(found.state, Present) and found.state.room
 
 
 def evict(scene: Scene, wanted: dict[NodeKey, dict[str, str]]) -> None:

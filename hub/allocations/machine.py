@@ -51,7 +51,7 @@ def begin(scene: Scene, situation: Situation, cause: str, phase: str, to: NodeKe
     began = stamp(scene.now)
     before_to = _before(scene, to)
     name = token(allocation.uid, situation.address, began, cause)[:8]
-    from_ = name_of(allocation, situation.holder)
+    from_ = name_of(allocation, situation.holder) or situation.node
     situation.move = Move(name, cause, phase, from_, name_of(allocation, to), 1, before_to=before_to, started=began)
     situation.to = name_of(allocation, to)
     if phase == "Detaching":
@@ -90,15 +90,13 @@ def follow(scene: Scene, situation: Situation) -> None:
         _restoring(scene, situation, move, outcome)
         return
     answer = situation.answer
-    if answer is None or (outcome is not None and answer.at <= outcome.at):
-        scene.describe = True
+    after = outcome.at if outcome is not None else 0.0
+    if answer is None or answer.at <= after:
+        scene.refresh(situation.address, after)
         return
     state = answer.state
     if isinstance(state, Changing):
-        again = answer.at + CHANGING_AGAIN
-        if scene.now >= again:
-            scene.describe = True
-        scene.wake(again)
+        scene.refresh(situation.address, again=CHANGING_AGAIN)
         return
     if isinstance(state, Elsewhere | NotReserved) or _stranger(scene, situation, move, state):
         drop(scene, situation)
@@ -235,6 +233,8 @@ def _why_not_target(
         return f"node {move.to} is not Ready"
     if move.attempts > TARGETS:
         return f"node {move.to} did not take it: its operations end with errors"
+    if others := scene.occupied.get(NodeKey(site.name, machine.node.name), set()) - {situation.address}:
+        return f"node {move.to} has {min(others)}"
     if outcome is None or not outcome.error:
         return ""
     if outcome.error in ("unsupported", "terminal", "conflict") or scene.now - outcome.first > TARGET_PATIENCE:
@@ -318,6 +318,7 @@ def _attached(scene: Scene, situation: Situation, move: Move, outcome: Outcome |
     if not give_back:
         drop(scene, situation)
         return
+    situation.set("Attached", move.cause)
     situation.move = replace(
         move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now)
     )

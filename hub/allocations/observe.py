@@ -40,15 +40,15 @@ def observe(scene: Scene, situation: Situation) -> None:
     key = scene.key(allocation, stored.node)
     if answer is None or isinstance(answer.state, Unknown):
         situation.answer = None
-        if scene.machine(key) is not None:
+        if key is not None and scene.machine(key) is not None:
             situation.holder = key
-            scene.occupied.update([key] if key is not None else [])
+            scene.occupied.setdefault(key, set()).add(situation.address)
         return
     state = answer.state
     if isinstance(state, Held):
         situation.holder = scene.by_instance.get(state.instance)
         if situation.holder is not None:
-            scene.occupied.add(situation.holder)
+            scene.occupied.setdefault(situation.holder, set()).add(situation.address)
             if situation.live:
                 scene.first_at.setdefault(situation.holder, situation)
         if memory.instance != state.instance:
@@ -69,7 +69,6 @@ def hold(scene: Scene, situation: Situation) -> bool:
     if not situation.claimed:
         return False
     if not allowed(address, account.allowed):
-        situation.node = situation.instance = ""
         return stay(
             situation,
             "Invalid",
@@ -84,10 +83,8 @@ def hold(scene: Scene, situation: Situation) -> bool:
         situation.node = situation.instance = ""
         return stay(situation, "Conflict", "Waiting", "an older claim has just ended")
     if account.problem:
-        situation.move = situation.stored.move
         return stay(situation, "Unknown", "ProviderUnavailable", account.problem)
     if situation.answer is None:
-        situation.move = situation.stored.move
         last = scene.view.answers.get(address)
         why = last.state.reason if last is not None and isinstance(last.state, Unknown) else ""
         return stay(situation, "Unknown", "NoAnswer", why or "the cloud has given no complete answer")

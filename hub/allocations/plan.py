@@ -45,8 +45,9 @@ def plan(view: View, now: float) -> Plan:
     statuses = _statuses(scene, allocations)
     _due(scene)
     acts = tuple(act for act in scene.acts if _may(scene, act))
+    claimed = [found for found in reversed(scene.situations) if found.claimed]  # of several claims, the oldest counts
     memory = Memories(
-        {found.address: found.memory for found in scene.situations if found.live},
+        {found.address: found.memory for found in claimed},
         scene.avoid,
         changed,
         suspects,
@@ -58,7 +59,7 @@ def plan(view: View, now: float) -> Plan:
         Questions(scene.describe, frozenset(scene.inspect), frozenset(scene.pods)),
         tuple(scene.findings),
         scene.next,
-        {found.address: _verdict(found) for found in reversed(scene.situations) if found.claimed},
+        {found.address: _verdict(found) for found in claimed},
         memory,
         frozenset(wanted) | labels.unknown(scene),
     )

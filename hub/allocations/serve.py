@@ -56,7 +56,9 @@ def serve(scene: Scene, wants: Sequence[Want]) -> None:
 def _serve_pool(scene: Scene, cluster: str, wants: Sequence[Want], active: int) -> int:
     members = list(scene.of_pool(cluster))
     attached = sum(found.holder is not None or bool(found.move and found.move.from_) for found in members)
-    left = budget((found.stored for found in members), attached, scene.limits, scene.now)
+    # Moves of a claim that was lost since then count too.
+    stored = (found.stored for found in scene.situations if found.allocation.cluster == cluster)
+    left = budget(stored, attached, scene.limits, scene.now)
     moving = [(want.situation.address, want.cause) for want in wants if want.cause != "Free"]
     waits = _down(scene, cluster)
     begun, spent = 0, left.left
