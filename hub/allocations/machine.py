@@ -120,8 +120,9 @@ def _operation(scene: Scene, situation: Situation, move: Move, outcome: Outcome 
         situation.move = replace(move, operation="", attempts=move.attempts + 1)
         situation.message = outcome.message
         return True
-    if not move.operation:
-        return False
+    called = (_token(situation, move), _undo_token(situation, move))
+    if not move.operation or (outcome is not None and outcome.token in called and not accepted):
+        return False  # a call of this process came after the end of the operation
     if situation.recorded:
         scene.acts.append(Follow(situation.address, move.operation))
     return True
@@ -227,7 +228,8 @@ def _why_not_target(
         return ""
     if machine is None or machine.instance is None:
         return f"node {move.to} is gone"
-    if machine.node.ready != "True" and outcome is None and move.phase == "Attaching":
+    called = outcome is not None and outcome.step != "follow"  # an earlier process may have made room only
+    if machine.node.ready != "True" and not called and move.phase == "Attaching":
         return f"node {move.to} is not Ready"
     if move.attempts > TARGETS:
         return f"node {move.to} did not take it: its operations end with errors"
