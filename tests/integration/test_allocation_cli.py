@@ -37,12 +37,19 @@ def observe(scene: Scene) -> None:
 
 
 def test_plan_names_the_moves_and_changes_nothing(scene: Scene, run: Run) -> None:
-    """In mode observe, hub plan lists the addresses that would be attached, exits 1, and nothing is written anywhere."""
+    """In mode observe, hub plan lists what would be attached and exits 1; nothing is written anywhere."""
     observe(scene)
     result = run("plan")
     assert result.exit_code == 1, result.output
     rows = [line.split() for line in result.output.splitlines() if line.startswith("198.18.")]
-    assert [(row[0], row[1], row[3]) for row in rows] == [(address, "free", "Free") for address in ADDRESSES], result.output
+    expected = [(address, "free", "→", "Free") for address in ADDRESSES]
+    assert [(*row[:3], row[4]) for row in rows] == expected, result.output
+    assert "0 changed; 2 reserved addresses to move" in result.output
+    document = json.loads(run("plan", "-o", "json").output)
+    assert [(move["address"], move["from"], move["cause"]) for move in document["addresses"]] == [
+        (address, "", "Free") for address in ADDRESSES
+    ]
+    assert document["changes"]
     assert scene.holders() == []
     assert scene.status() == {}
     assert not [call for call in scene.cloud.log if call.kind == "write"]
@@ -71,7 +78,7 @@ def test_unknown_names_are_suggested(scene: Scene, run: Run) -> None:
 
 
 def test_why_explains_an_address(scene: Scene, run: Run) -> None:
-    """hub why shows claim, holder, and why other nodes cannot take the address."""
+    """The command why shows claim, holder, and why other nodes cannot take the address."""
     with RunningHub(scene.world):
         first, _ = scene.awaits()
     scene.cordon(first)

@@ -141,11 +141,11 @@ allocations:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("provider: aws", "provider: awz", "4:29: allocations.clouds[0].provider: provider 'awz': no installed"),
+        ("provider: aws", "provider: awz", "4:30: allocations.clouds[0].provider: provider 'awz': no installed"),
         (
             "provider: aws",
             "provider: node-addresses",
-            "4:29: allocations.clouds[0].provider: provider node-addresses attaches no addresses (hub providers",
+            "4:30: allocations.clouds[0].provider: provider node-addresses attaches no addresses (hub providers",
         ),
         ("region:", "regin:", "4:44: allocations.clouds[0].config.regin: unknown key (did you mean region?)"),
         ("eu-west-1", "5", "4:52: allocations.clouds[0].config.region: "),
