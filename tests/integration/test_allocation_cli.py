@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hub.cli import cli
-from tests.integration.test_allocations import ADDRESSES, REGISTRY, Scene, scene
+from tests.integration.test_allocations import ADDRESSES, PATH, REGISTRY, Scene, scene
+from tests.support.allocations import CRD, allocation
 from tests.support.hub import RunningHub
 from tests.support.waiting import eventually
 
@@ -37,14 +38,19 @@ def observe(scene: Scene) -> None:
 
 
 def test_plan_names_the_moves_and_changes_nothing(scene: Scene, run: Run) -> None:
-    """In mode observe, hub plan lists the addresses that would be attached and exits 1; nothing is written."""
+    """In mode observe, hub plan lists what would be attached and exits 1; nothing is written anywhere."""
     observe(scene)
     result = run("plan")
     assert result.exit_code == 1, result.output
     rows = [line.split() for line in result.output.splitlines() if line.startswith("198.18.")]
-    assert [(row[0], row[1], row[3]) for row in rows] == [(address, "free", "Free") for address in ADDRESSES], (
-        result.output
-    )
+    expected = [(address, "free", "→", "Free") for address in ADDRESSES]
+    assert [(*row[:3], row[4]) for row in rows] == expected, result.output
+    assert "0 changed; 2 reserved addresses to move" in result.output
+    document = json.loads(run("plan", "-o", "json").output)
+    assert [(move["address"], move["from"], move["cause"]) for move in document["addresses"]] == [
+        (address, "", "Free") for address in ADDRESSES
+    ]
+    assert document["changes"]
     assert scene.holders() == []
     assert scene.status() == {}
     assert not [call for call in scene.cloud.log if call.kind == "write"]
@@ -73,7 +79,7 @@ def test_unknown_names_are_suggested(scene: Scene, run: Run) -> None:
 
 
 def test_why_explains_an_address(scene: Scene, run: Run) -> None:
-    """Hub why shows claim, holder, and why other nodes cannot take the address."""
+    """The command why shows claim, holder, and why other nodes cannot take the address."""
     with RunningHub(scene.world):
         first, _ = scene.awaits()
     scene.cordon(first)
@@ -104,3 +110,35 @@ def test_pause_keeps_an_address_until_resume(scene: Scene) -> None:
         assert first in scene.holders()
         assert CliRunner().invoke(cli, ["resume", "allocation/web", *access]).exit_code == 0
         eventually(lambda: first not in scene.holders(), 20)
+
+
+def check(scene: Scene) -> Result:
+    """Run ``hub check --online`` on the scene's registry."""
+    access = ["--kubeconfig", str(scene.world.kubeconfig)]
+    return CliRunner().invoke(cli, ["check", str(scene.world.path), "--online", *access])
+
+
+def account_row(result: Result) -> str:
+    """What the check says about account ``main``, with single spaces."""
+    return next(" ".join(line.split()) for line in result.output.splitlines() if line.startswith("main "))
+
+
+def test_check_online_describes_every_account(scene: Scene) -> None:
+    """A reachable account is ok, without and with allocations; an address that is not reserved is named."""
+    scene.api.delete(f"{PATH}/web")
+    result = check(scene)
+    assert (result.exit_code, account_row(result)) == (0, "main 0 simulated-cloud ok"), result.output
+    scene.api.post(PATH, allocation("web", reservedIPs=["198.18.0.9"], cloud={"provider": "simulated-cloud"}))
+    assert account_row(check(scene)).startswith("main 1 simulated-cloud ok, except 198.18.0.9: ")
+    assert not [call for call in scene.cloud.log if call.kind == "write"]
+
+
+def test_check_online_fails_without_an_answer_or_the_kind(scene: Scene) -> None:
+    """An account whose cloud refuses the credential fails, and so do allocations that cannot be read."""
+    (scene.world.folder / "credential").write_text("wrong")
+    scene.api.delete(CRD)
+    result = check(scene)
+    assert result.exit_code == 1, result.output
+    assert "credential" in account_row(result), result.output
+    assert "hub allocations crd | kubectl apply -f -" in result.output
+    assert "online: 2 of 3 failed" in result.output
