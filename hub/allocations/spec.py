@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from ipaddress import IPv4Address
 from typing import Any, Final, Literal
 
@@ -332,9 +333,15 @@ def _seconds(text: str) -> float | None:
 
 def stamp(seconds: float) -> str:
     """Unix time as Kubernetes writes it."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _written(int(seconds))
 
 
+@lru_cache(256)
+def _written(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@lru_cache(4096)
 def moment(text: str) -> float:
     """The Unix time of a timestamp in a status; 0.0 if it is not one, as somebody may have edited it."""
     try:

@@ -116,6 +116,9 @@ class Judge:
 
     def __init__(self, *, compare: int = 200) -> None:
         self.writes = self.passes = self.moves = 0
+        self.states: set[str] = set()
+        self.causes: set[str] = set()
+        self.phases: set[str] = set()
         self.told: dict[str, Told] = {}
         self.approved: dict[str, frozenset[str]] = {}
         """Approved hash -> the addresses that it is about."""
@@ -275,6 +278,10 @@ class Judge:
         old = {entry.address: entry for entry in (current.status.addresses if current.status else ())}
         pool = current.spec.cluster or LOCAL
         for entry in status.addresses:
+            self.states.add(entry.state)
+            if entry.move is not None:
+                self.causes.add(entry.move.cause)
+                self.phases.add(entry.move.phase)
             move, before = entry.move, old.get(entry.address, Entry(entry.address)).move
             if move is None or move.phase != "Detaching" or (before is not None and before.id == move.id):
                 continue
