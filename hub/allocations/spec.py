@@ -241,8 +241,11 @@ class Allocation(msgspec.Struct, frozen=True):
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """The stored status of each address."""
-        return {entry.address: entry for entry in self.status.addresses}
+        """The stored status of each address; nodes are named as ``cluster`` asks for, if that has changed since."""
+        old = self.status.cluster
+        if not old or old == self.cluster:
+            return {entry.address: entry for entry in self.status.addresses}
+        return {entry.address: _renamed(entry, old, self.cluster) for entry in self.status.addresses}
 
 
 def read(found: NetIPAllocation, defaults: Defaults = Defaults()) -> Allocation:  # noqa: B008 - frozen
@@ -291,6 +294,22 @@ def read(found: NetIPAllocation, defaults: Defaults = Defaults()) -> Allocation:
         created=created,
         status=found.status or Status(),
     )
+
+
+def _renamed(entry: Entry, old: str, new: str) -> Entry:
+    """An entry with the names of nodes that were written when its allocation asked for another cluster."""
+
+    def name(node: str) -> str:
+        cluster, slash, rest = node.partition("/")
+        if not slash:
+            return node and f"{old}/{node}"
+        return rest if cluster == new else node
+
+    move = entry.move
+    if move is not None:
+        tried = tuple(name(node) for node in move.tried)
+        move = msgspec.structs.replace(move, from_=name(move.from_), to=name(move.to), tried=tried)
+    return msgspec.structs.replace(entry, node=name(entry.node), last_node=name(entry.last_node), move=move)
 
 
 def _addresses(texts: Sequence[str]) -> tuple[tuple[str, ...], tuple[Bad, ...], tuple[str, ...]]:
