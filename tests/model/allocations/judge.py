@@ -400,7 +400,7 @@ class Judge:
         """The label goes only for a record, for an entry that left its allocation, or with proof."""
         for allocation in view.allocations:
             for address, entry in allocation.entries.items():
-                where = {_split(name, allocation.status.cluster or LOCAL) for name in _from(entry)}
+                where = {_split(name, allocation.cluster) for name in _from(entry)}
                 if (key.cluster, key.name) not in where:
                     continue
                 live = address in allocation.addresses and not allocation.deleting
@@ -438,7 +438,7 @@ class Judge:
                 label = node.labels.get(LABEL_READY) == "true"
                 if owners.keys() & has and node.ready == "True":
                     _check(label, f"A6: {where}/{name} has {has} and no label: {_statuses(world)}")
-                elif not has and any(_selects(found, node) for found in world.objects.values()):
+                elif not has and owners and any(_selects(found, node) for found in world.objects.values()):
                     _check(not label, f"A6: {where}/{name} has the label and no address: {_statuses(world)}")
 
     def _placed(self, world: World, address: str, found: NetIPAllocation) -> None:
