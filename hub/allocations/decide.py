@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hub.allocations import machine
 from hub.allocations.causes import TWICE, Leave, leave, order
-from hub.allocations.observe import stay
+from hub.allocations.observe import releases, stay
 from hub.allocations.scene import INSPECTION_VALID, Scene, Situation, held_for, name_of
 from hub.allocations.serve import Want, acts
 from hub.allocations.spec import NEVER
@@ -202,7 +202,7 @@ def _leave_allocation(scene: Scene, situation: Situation) -> None:
         situation.dropped = True
         situation.state = ""
         return
-    if not allocation.release:
+    if not releases(scene, situation):
         if (
             key is None
             or node is None

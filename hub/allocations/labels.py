@@ -33,10 +33,8 @@ def wanted(scene: Scene) -> dict[NodeKey, dict[str, str]]:
     """The labels that each node must have because of an address of this account."""
     found: dict[NodeKey, dict[str, str]] = {}
     for situation in scene.situations:
-        if not situation.claimed or situation.holder is None or situation.answer is None:
+        if not situation.live or situation.holder is None or situation.answer is None:
             continue
-        if not situation.live and scene.view.holders.get(situation.address):
-            continue  # another claim has it; while none has it yet, the label stays
         if not isinstance(situation.answer.state, Held) or (situation.move and situation.move.phase in LEAVING):
             continue
         labels = found.setdefault(situation.holder, {})
@@ -109,14 +107,14 @@ def _left(scene: Scene) -> set[NodeKey]:
 
 
 def unknown(scene: Scene) -> set[NodeKey]:
-    """Nodes that may have an address about which nothing is known now."""
-    return {
-        key
-        for situation in scene.situations
-        if situation.claimed and situation.answer is None
-        for key in [scene.key(situation.allocation, situation.stored.node)]
-        if key is not None
-    }
+    """Nodes that may have an address about which nothing is known now, or whose next claim is about to begin."""
+    found: set[NodeKey | None] = set()
+    for situation in scene.situations:
+        if situation.claimed and situation.answer is None:
+            found.add(scene.key(situation.allocation, situation.stored.node))
+        elif situation.claimed and not scene.view.holders.get(situation.address):
+            found.add(situation.holder)
+    return {key for key in found if key is not None}
 
 
 def _proven(scene: Scene, suspects: dict[NodeKey, float], key: NodeKey) -> bool:

@@ -190,11 +190,14 @@ def _attaching(scene: Scene, situation: Situation, move: Move, state: AddressSta
             drop(scene, situation)
         return
     situation.node = ""
+    if problem := scene.site(target.cluster if target else allocation.cluster).problem:
+        situation.message = problem
+        return
     if not situation.recorded or not _cloud_acts(scene, situation, outcome):
         return
     mine = outcome if outcome is not None and outcome.token in (_token(situation, move), move.operation) else None
     undo = outcome if outcome is not None and outcome.token == _undo_token(situation, move) else None
-    undone = undo is not None and (not undo.error or undo.failures >= TARGETS)
+    undone = undo is not None and (not undo.error or undo.failures >= TARGETS or not instance)
     why = "" if undo is not None else _why_not_target(scene, situation, move, target, mine)
     if undone or why:
         if undo is None and move.before_to and instance:  # an earlier process may have made room
@@ -223,17 +226,16 @@ def _why_not_target(
 ) -> str:
     """Why the address goes to another node than the record says; "" if it does not."""
     machine = scene.machine(target)
-    site = scene.site(target.cluster if target else situation.allocation.cluster)
-    if site.problem:
-        return ""
-    if machine is None or machine.instance is None:
+    if target is not None and target.cluster != situation.allocation.cluster and outcome is None:
+        return f"cluster {situation.allocation.cluster} is asked for now"
+    if target is None or machine is None or machine.instance is None:
         return f"node {move.to} is gone"
     called = outcome is not None and outcome.step != "follow"  # an earlier process may have made room only
     if machine.node.ready != "True" and not called and move.phase == "Attaching":
         return f"node {move.to} is not Ready"
     if move.attempts > TARGETS:
         return f"node {move.to} did not take it: its operations end with errors"
-    if others := scene.occupied.get(NodeKey(site.name, machine.node.name), set()) - {situation.address}:
+    if others := scene.occupied.get(target, set()) - {situation.address}:
         return f"node {move.to} has {min(others)}"
     if outcome is None or not outcome.error:
         return ""
@@ -289,7 +291,7 @@ def _next_target(scene: Scene, situation: Situation, move: Move) -> None:
 def _planned(scene: Scene, situation: Situation, move: Move) -> NodeKey | None:
     """The node that was chosen before the detach, if it still can take the address."""
     target = scene.key(situation.allocation, move.to)
-    if target is None:
+    if target is None or target.cluster != situation.allocation.cluster:
         return None
     scene.busy.discard(target)
     why = scene.why_not(situation, target)

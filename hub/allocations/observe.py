@@ -30,7 +30,17 @@ def situations(scene: Scene, allocation: Allocation) -> list[Situation]:
     for situation in found:
         situation.claimed = situation.claimed and not allocation.deleting
         situation.live = situation.claimed and scene.view.holders.get(situation.address) == allocation.uid
+        if situation.claimed:
+            scene.claims.add(situation.address)
     return found
+
+
+def releases(scene: Scene, situation: Situation) -> bool:
+    """Whether the address is to be detached, as it has left its allocation and no other one claims it."""
+    allocation, address = situation.allocation, situation.address
+    if situation.claimed or not allocation.release or address in scene.claims:
+        return False
+    return scene.view.holders.get(address, "") in ("", allocation.uid)
 
 
 def observe(scene: Scene, situation: Situation) -> None:
@@ -47,10 +57,8 @@ def observe(scene: Scene, situation: Situation) -> None:
     state = answer.state
     if isinstance(state, Held):
         situation.holder = scene.by_instance.get(state.instance)
-        if situation.holder is not None:
-            scene.occupied.setdefault(situation.holder, set()).add(situation.address)
-            if situation.live:
-                scene.first_at.setdefault(situation.holder, situation)
+        if situation.holder is not None and situation.live:
+            scene.first_at.setdefault(situation.holder, situation)
         if memory.instance != state.instance:
             known = stored.instance == state.instance and not memory.instance
             placed = moment(stored.since) if known else 0.0

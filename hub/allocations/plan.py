@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hub.allocations import labels, machine
 from hub.allocations.decide import decide
-from hub.allocations.observe import hold, observe, situations
+from hub.allocations.observe import hold, observe, releases, situations
 from hub.allocations.scene import Scene, Situation
 from hub.allocations.serve import Want, serve
 from hub.allocations.spec import Allocation, Status
@@ -32,7 +32,7 @@ def plan(view: View, now: float) -> Plan:
         scene.situations += situations(scene, allocation)
     for situation in scene.situations:
         observe(scene, situation)
-        if situation.live or (situation.allocation.release and not situation.claimed):
+        if situation.live or releases(scene, situation):
             machine.reserve(scene, situation)
     wants: list[Want] = []
     for situation in scene.situations:

@@ -107,9 +107,15 @@ class Scene:
             for name, machine in site.machines.items():
                 if machine.instance is not None:
                     self.by_instance[machine.instance] = NodeKey(site.name, name)
+        self.claims: set[str] = set()
+        """Addresses that an allocation of this account lists."""
         intervals = [allocation.interval for allocation in view.allocations]
         self.period = max(self.account.interval, min(intervals, default=self.account.interval))
         """Seconds between two descriptions while nothing happens."""
+        for address, answer in view.answers.items():
+            key = self.by_instance.get(answer.state.instance) if isinstance(answer.state, Held) else None
+            if key is not None and self.fresh(address) is not None:
+                self.occupied.setdefault(key, set()).add(address)
 
     # --- time ---------------------------------------------------------------------------------------
 
@@ -151,7 +157,7 @@ class Scene:
         if not name:
             return None
         cluster, slash, node = name.partition("/")
-        return NodeKey(cluster, node) if slash else NodeKey(allocation.status.cluster or allocation.cluster, name)
+        return NodeKey(cluster, node) if slash else NodeKey(allocation.cluster, name)
 
     def instance(self, key: NodeKey | None) -> str:
         """The instance of a node; "" if it is not known."""

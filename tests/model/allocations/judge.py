@@ -116,6 +116,9 @@ class Judge:
 
     def __init__(self, *, compare: int = 200) -> None:
         self.writes = self.passes = self.moves = 0
+        self.states: set[str] = set()
+        self.causes: set[str] = set()
+        self.phases: set[str] = set()
         self.told: dict[str, Told] = {}
         self.approved: dict[str, frozenset[str]] = {}
         """Approved hash -> the addresses that it is about."""
@@ -275,6 +278,10 @@ class Judge:
         old = {entry.address: entry for entry in (current.status.addresses if current.status else ())}
         pool = current.spec.cluster or LOCAL
         for entry in status.addresses:
+            self.states.add(entry.state)
+            if entry.move is not None:
+                self.causes.add(entry.move.cause)
+                self.phases.add(entry.move.phase)
             move, before = entry.move, old.get(entry.address, Entry(entry.address)).move
             if move is None or move.phase != "Detaching" or (before is not None and before.id == move.id):
                 continue
@@ -393,7 +400,7 @@ class Judge:
         """The label goes only for a record, for an entry that left its allocation, or with proof."""
         for allocation in view.allocations:
             for address, entry in allocation.entries.items():
-                where = {_split(name, allocation.status.cluster or LOCAL) for name in _from(entry)}
+                where = {_split(name, allocation.cluster) for name in _from(entry)}
                 if (key.cluster, key.name) not in where:
                     continue
                 live = address in allocation.addresses and not allocation.deleting
@@ -431,7 +438,7 @@ class Judge:
                 label = node.labels.get(LABEL_READY) == "true"
                 if owners.keys() & has and node.ready == "True":
                     _check(label, f"A6: {where}/{name} has {has} and no label: {_statuses(world)}")
-                elif not has and any(_selects(found, node) for found in world.objects.values()):
+                elif not has and owners and any(_selects(found, node) for found in world.objects.values()):
                     _check(not label, f"A6: {where}/{name} has the label and no address: {_statuses(world)}")
 
     def _placed(self, world: World, address: str, found: NetIPAllocation) -> None:

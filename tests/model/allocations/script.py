@@ -360,6 +360,22 @@ def attempt(seed: int, steps: Sequence[Step]) -> str:
     return ""
 
 
+def readable(seed: int, steps: Sequence[Step]) -> str:
+    """A script as a person reads it, and as it can be pasted into a test."""
+    run, lines = Run(seed), []
+    for step in steps:
+        cluster, node = run._node(step.where)
+        where = f"node {cluster}/{node}, address {run._address(step.where)}, allocation {run._allocation(step.where)}"
+        lines.append(f"    Step{tuple(step)},  # {where}")
+        try:
+            run.world.advance(step.after)
+            run.happen(step.what, step.where)
+        except AssertionError as complaint:
+            lines.append(f"    # {complaint}")
+            break
+    return "\n".join(["[", *lines, "]"])
+
+
 def shrunk(seed: int, steps: Sequence[Step]) -> list[Step]:
     """A shorter script with a complaint of the same invariant."""
     law = attempt(seed, steps).partition(":")[0]

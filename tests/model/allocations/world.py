@@ -159,6 +159,16 @@ class World:
         if self.leader is not None:
             self.leader.dirty = True
 
+    def serving(self) -> dict[str, int]:
+        """Cluster -> how many of its nodes have an address and the label."""
+        held = set(self.cloud.holders.values())
+        return {
+            name: sum(
+                cluster.instances[node] in held and LABEL_READY in found.labels for node, found in cluster.nodes.items()
+            )
+            for name, cluster in self.clusters.items()
+        }
+
     # --- processes --------------------------------------------------------------------------------------
 
     def start(self, *, settle: bool) -> None:
