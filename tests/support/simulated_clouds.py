@@ -6,11 +6,11 @@ import importlib.metadata
 from collections.abc import Iterable
 
 import pytest
+from hub_testkit.addresses.cloud import SimulatedCloud
+from hub_testkit.addresses.simulated import SimulatedPlugin
 
 from hub.observe.providers.catalog import Catalog, installed
 from hub.plugin import ProviderType, hookimpl
-from hub_testkit.addresses.cloud import SimulatedCloud
-from hub_testkit.addresses.simulated import SimulatedPlugin
 
 CLOUDS: dict[str, SimulatedCloud] = {}
 _PLUGIN = SimulatedPlugin(CLOUDS)
