@@ -15,19 +15,20 @@ from ipaddress import IPv4Network
 from typing import Any, Final, Protocol
 
 from hub.allocating.accounts import Account
-from hub.allocating.execute import Executor, Fence, put_status
+from hub.allocating.execute import FAILED, Executor, Failure, Fence, put_status
 from hub.allocating.follow import NOT_READ, AllocationStore, Observed, Sites, SteadyTime, decode, follow_allocations
 from hub.allocating.follow import RULE as ALLOCATIONS_RULE
 from hub.allocating.interlock import Interlock
 from hub.allocating.pods import PodWatch
+from hub.allocating.rights import MissingRight
 from hub.allocating.tallies import Tallies
 from hub.allocations import view as values
 from hub.allocations.claims import Claims, account_of, claims
 from hub.allocations.plan import plan
 from hub.allocations.spec import LABEL_READY, Allocation, Defaults, NetIPAllocation, Status, read
-from hub.allocations.status import stalled_status
+from hub.allocations.status import stalled_status, with_stalled
 from hub.allocations.view import Memories, NodeKey, Outcome, Plan, Site, Verdict, View
-from hub.errors import Conflict, HubError, Invalid, NotFound, NotLeader
+from hub.errors import HubError, Invalid, NotFound, NotLeader
 from hub.kube.client import Client
 from hub.model import LOCAL, Finding, Node
 from hub.observe.providers.host import ProviderHost
@@ -114,6 +115,7 @@ class Allocating:
         self.passes = 0
         self.problem = ""
         """Why no status can be stored; "" if it can."""
+        self._problem_reason = ""
         self._client = client
         self._host = host
         self._clock = clock
@@ -338,8 +340,8 @@ class Allocating:
                 self.tallies.recorded(found.statuses[allocation.name].addresses, found.memory, now)
                 await self._store_status(allocation, found.statuses[allocation.name])
                 self._report(allocation, found)
-        if acts:
-            for act in found.acts if self._act else ():
+        if acts and self._act and not self.problem:
+            for act in found.acts:
                 self.executor.start(account, act)
         wanted = {address for allocation in mine for address in (*allocation.addresses, *allocation.entries)}
         account.ask(wanted if found.questions.describe else (), found.questions.inspect)
@@ -399,10 +401,13 @@ class Allocating:
             return "Observe", "nothing is changed in mode observe"
         if not self.leading:
             return "Standby", "another replica acts"
+        if self._interlock is not None and (problem := self._interlock.problem) is not None:
+            reason = "Forbidden" if isinstance(problem, MissingRight) else "OtherController"
+            return reason, f"the interlock's Lease {self.spec.interlock} cannot be read: {problem}"
         if self._interlock is not None and (holder := self._interlock.holder):
             return "OtherController", f"{holder} renews the Lease {self.spec.interlock}; stop that controller"
         if self.problem:
-            return "SchemaOutdated", self.problem
+            return self._problem_reason, self.problem
         return None
 
     def _foreign_labels(self, name: str, sites: Mapping[str, Site]) -> frozenset[NodeKey]:
@@ -436,36 +441,47 @@ class Allocating:
                 await self._store_status(allocation, status)
 
     async def _store_status(self, allocation: Allocation, status: Status) -> None:
-        """Store a status if it differs; a conflict ends the pass, and the next one plans anew.
+        """Store a status if it differs; a conflict ends the pass, and the next one plans again.
 
         Raises:
             HubError: it is not stored, so nothing that depends on it may begin.
         """
+        if missing := self._missing_rights(allocation):
+            status = with_stalled(allocation, status, "Forbidden", "; ".join(missing), self.time.now())
         self.statuses[allocation.name] = status
         self.failing[allocation.name] = _failing(status, self.executor.outcomes.get(status.account, {}))
-        if status == allocation.status:
+        if status == allocation.status and not self.problem:
             return
         before = self._store.objects.get(allocation.name)
         try:
             body = await put_status(self._client, allocation.name, allocation.resource_version, status, self._fence)
-        except Conflict:
-            raise
+        except MissingRight as error:
+            self._cannot_store("Forbidden", str(error))
+            return
         except NotFound:
             if allocation.name in self._store.objects and not allocation.deleting:
-                self.problem = OUTDATED_CRD
+                self._cannot_store("SchemaOutdated", OUTDATED_CRD)
             return
         except Invalid as error:
-            self.problem = f"{OUTDATED_CRD} ({error})"
+            self._cannot_store("SchemaOutdated", f"{OUTDATED_CRD} ({error})")
             raise
         found = decode(body)
         if found.status is None or found.status.writer != status.writer:
-            self.problem = OUTDATED_CRD
+            self._cannot_store("SchemaOutdated", OUTDATED_CRD)
             return
-        self.problem = ""
+        if self.problem:
+            self.problem = ""
+            self.wake()
         self._store.wrote(found)
         self.tallies.stored(allocation, status.addresses, self.time.now())
         if before is not None:
             self._occurrences(before, allocation, status)
+
+    def _cannot_store(self, reason: str, problem: str) -> None:
+        """No status can be stored, so no act may begin."""
+        if self.problem != problem:
+            log.warning("allocations: %s; nothing is changed", problem)
+        self.problem, self._problem_reason = problem, reason
 
     def _occurrences(self, object_: NetIPAllocation, allocation: Allocation, status: Status) -> None:
         old = allocation.entries
@@ -484,19 +500,42 @@ class Allocating:
                 text = f"{entry.address} is attached to node {entry.node}"
                 self._reporter.happened(object_, "AddressAttached", text)
 
+    def _failures(self, allocation: Allocation) -> list[tuple[NodeKey | str, Failure]]:
+        """Acts about an allocation that failed: labels of its nodes, evictions of its workload, its finalizer."""
+        entries = allocation.status.addresses
+        nodes = {name for entry in entries for name in (entry.node, entry.last_node)}
+        since, workload = self.time.now() - FAILED, str(allocation.workload)
+        return [
+            (key, failure)
+            for key, failure in self.executor.failures.items()
+            if failure.at > since
+            and (
+                (key.cluster == allocation.cluster and key.name in nodes)
+                if isinstance(key, NodeKey)
+                else key in (workload, allocation.name)
+            )
+        ]
+
+    def _missing_rights(self, allocation: Allocation) -> list[str]:
+        """The rules that are missing for an allocation, each once."""
+        errors: list[HubError] = [failure.error for _, failure in self._failures(allocation)]
+        errors += [
+            error
+            for (node, workload), error in self.pods.problems.items()
+            if (node.cluster, workload) == (allocation.cluster, allocation.workload)
+        ]
+        return sorted({str(error) for error in errors if isinstance(error, MissingRight)})
+
     def _report(self, allocation: Allocation, found: Plan) -> None:
         object_ = self._store.objects.get(allocation.name)
         if object_ is None:
             return
         findings = [finding for name, finding in found.findings if name == allocation.name]
-        nodes = {entry.node for entry in allocation.status.addresses} | {
-            entry.last_node for entry in allocation.status.addresses
-        }
-        for key, message in self.executor.failures.items():
-            if isinstance(key, NodeKey) and key.cluster == allocation.cluster and key.name in nodes:
-                findings.append(Finding("MoveFailed", message, (str(key),)))
-            elif allocation.workload is not None and key == str(allocation.workload):
-                findings.append(Finding("EvictionBlocked", message, (str(key),)))
+        findings += [Finding("Forbidden", text) for text in self._missing_rights(allocation)]
+        for key, failure in self._failures(allocation):
+            reason = "EvictionBlocked" if key == str(allocation.workload) else "MoveFailed"
+            if not isinstance(failure.error, MissingRight):
+                findings.append(Finding(reason, failure.message, (str(key),)))
         outcomes = self.executor.outcomes.get(allocation.status.account, {})
         for address in allocation.addresses:
             outcome = outcomes.get(address)
@@ -509,7 +548,7 @@ class Allocating:
             text = f"account {allocation.status.account}: its quota is used up; its acts wait"
             findings.append(Finding("CloudQuota", text))
         halted = self._halted()
-        if halted is not None and halted[0] in ("OtherController", "SchemaOutdated"):
+        if halted is not None and halted[0] in ("OtherController", "SchemaOutdated", "Forbidden"):
             findings.append(Finding(*halted))
         self._reporter.found(object_, findings)
 

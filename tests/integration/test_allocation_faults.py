@@ -211,6 +211,7 @@ def test_a_target_that_no_longer_fits_is_replaced_or_kept_with_one_record(scene:
 # --- the hub cluster ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_kind_without_status_is_named_and_starts_no_act(
     hub_cluster: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

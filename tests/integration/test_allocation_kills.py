@@ -126,9 +126,8 @@ def test_a_leader_that_is_paused_in_a_call_writes_nothing_afterwards(
         judge(stage, None if kind == "aws" else CHANGES[kind])
 
 
-@pytest.mark.parametrize(
-    "kind", ["simulated", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("gcp", "aws", "azure"))]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", CLOUDS)
 def test_a_late_attach_never_makes_a_second_holder(hub_cluster: ApiServer, tmp_path: Path, kind: str) -> None:
     """A dead leader's attach that arrives after its successor has brought the address elsewhere is refused.
 
@@ -137,12 +136,12 @@ def test_a_late_attach_never_makes_a_second_holder(hub_cluster: ApiServer, tmp_p
     with Stage(hub_cluster, tmp_path, kind) as stage:
         stage.start()
         stage.drain()
-        stage.spring(Point("attach, late", "late", cloud=asks("attach"), late=DURATION + 6.0))
+        stage.spring(Point("attach, late", "late", cloud=asks("attach"), late=DURATION + 16.0))
         sprung = time.monotonic()
         stage.cordon("n1", on=False)
         stage.unready("n3")
-        eventually(lambda: stage.settled_at("n1"), DURATION + 5)
-        time.sleep(max(0.0, sprung + DURATION + 8.0 - time.monotonic()))
+        eventually(lambda: stage.settled_at("n1"), DURATION + 15)
+        time.sleep(max(0.0, sprung + DURATION + 18.0 - time.monotonic()))
         state = stage.state()
         assert state["holders"] == {stage.moving: "n1", stage.staying: "n2", stage.foreign: "stranger"}
         assert state["labels"] == ["n1", "n2"]

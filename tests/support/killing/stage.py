@@ -279,7 +279,9 @@ class Stage:
     def settled_at(self, name: str) -> bool:
         """Whether the address is at a node, and no record is left."""
         entry = self.status()["addresses"][0]
-        return self.cloud.holder_of(self.moving) == name and entry["state"] == "Attached" and "move" not in entry
+        assert self.cloud.holder_of(self.moving) == name, (entry, self.written)
+        assert "move" not in entry, (entry, self.written)
+        return bool(entry["state"] == "Attached")
 
     def status(self) -> Object:
         """The status of the allocation."""

@@ -10,7 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import json, sys
-import hub.app.hub, hub.app.oneshot, hub.cli.run, hub.report.server, hub.report.metrics, hub.report.collect, hub.report.web
+import hub.app.hub, hub.app.oneshot, hub.cli.run
+import hub.report.server, hub.report.metrics, hub.report.collect, hub.report.web
 print(json.dumps(sorted(name for name in sys.modules if name.startswith(%r))))
 """
 PARTS = (
