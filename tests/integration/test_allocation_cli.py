@@ -190,6 +190,22 @@ def test_purge_lets_go_of_allocations(scene: Scene) -> None:
     assert purge("--dry-run").exit_code == 0
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_once_acts_on_no_address(scene: Scene, run: Run, dry_run: bool) -> None:
+    """A single pass changes nothing, and with --dry-run it shows the moves; a Service asks for a copy meanwhile.
+
+    The copy changes the registry that is in force.
+    """
+    scene.world.write_text(f"{REGISTRY}annotations:\n  enabled: true\n")
+    scene.world.add_service("web", "default")
+    asks = {"endpoint-copier/enabled": "true", "endpoint-copier/default-service-name": "web"}
+    scene.world.add_service("copy", "default", metadata={"annotations": asks}, clusterIP="None")
+    result = run("run", "--once", "--leader-elect=false", *(["--dry-run"] if dry_run else []))
+    assert ("2 reserved addresses to move" if dry_run else "1 service; slices") in result.output, result.output
+    assert scene.status() == {}
+    assert {call.kind for call in scene.cloud.log} == ({"read"} if dry_run else set())
+
+
 def check(scene: Scene) -> Result:
     """Run ``hub check --online`` on the scene's registry."""
     access = ["--kubeconfig", str(scene.world.kubeconfig)]
