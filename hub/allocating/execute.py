@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from hub.allocating.accounts import Account
 from hub.allocating.follow import PATH, Sites
+from hub.allocating.rights import DELETE, EVICT, LABEL, STATUS, MissingRight, explained
+from hub.allocating.rights import FINALIZER as FINALIZER_RIGHT
 from hub.allocations.spec import FINALIZER
 from hub.allocations.view import Act, Attach, Detach, Evict, Finalize, Follow, Label, NodeKey, Outcome, Restore
 from hub.cloud import Order, Pending, Step
@@ -49,7 +51,18 @@ EVICT_PACE: Final = 12.0
 SEEN: Final = 2.0
 """Seconds that a changed label may take to arrive through the watch of the nodes."""
 
+FAILED: Final = 600.0
+"""Seconds for which a failed label or eviction counts without a new attempt: the longest wait is half of that."""
+
 Fence = Callable[[], float]
+
+
+class Failure(NamedTuple):
+    """Why the last label, eviction or change of a finalizer failed, and when."""
+
+    error: HubError
+    message: str
+    at: float
 
 
 class Executor:
@@ -68,7 +81,7 @@ class Executor:
         outcomes: account -> address -> how its last call ended.
         quota_until: account -> no act before this time.
         evict_after: workload or cluster -> no eviction before this time.
-        failures: node or workload -> why its last label or eviction failed.
+        failures: node, workload or name of an allocation -> how its last label, eviction or finalizer failed.
         counts: (account, act, "succeeded" or "failed") -> number of acts.
     """
 
@@ -85,7 +98,7 @@ class Executor:
         self.outcomes: dict[str, dict[str, Outcome]] = {}
         self.quota_until: dict[str, float] = {}
         self.evict_after: dict[str, float] = {}
-        self.failures: dict[NodeKey | str, str] = {}
+        self.failures: dict[NodeKey | str, Failure] = {}
         self.counts: dict[tuple[str, str, str], int] = {}
         self._client = client
         self._sites = sites
@@ -230,7 +243,8 @@ class Executor:
             path = f"/api/v1/nodes/{act.node.name}"
             await self._request(client, "PATCH", path, body, MERGE_PATCH)
         except HubError as error:
-            self._failed(act.node, f"labels of node {act.node}: {error}")
+            error = explained(error, LABEL, act.node.cluster)
+            self._failed(act.node, error, f"labels of node {act.node}")
             self._count(account, "label", error)
             await self._clock.sleep(1.0)
             return
@@ -272,7 +286,8 @@ class Executor:
             self._evict_waits[workload] = wait
             asked = error.retry_after if isinstance(error, TooManyRequests) else None
             self.evict_after[workload] = self._now() + (asked or wait)
-            self._failed(workload, f"Pod {pod.namespace}/{pod.name} of {workload} stays on node {act.node}: {error}")
+            error = explained(error, DELETE if act.force else EVICT, act.node.cluster, pod.namespace)
+            self._failed(workload, error, f"Pod {pod.namespace}/{pod.name} of {workload} stays on node {act.node}")
             self._count(account, "evict", error)
             return
         self._evict_waits.pop(workload, None)
@@ -291,7 +306,8 @@ class Executor:
         except NotFound:
             return
         except HubError as error:
-            self._failed(act.allocation, f"finalizer of allocation {act.allocation}: {error}")
+            error = explained(error, FINALIZER_RIGHT)
+            self._failed(act.allocation, error, f"finalizer of allocation {act.allocation}")
             self._count(account, "finalize", error)
             await self._clock.sleep(1.0)
         else:
@@ -303,10 +319,15 @@ class Executor:
             method, path, body=body, timeout=seconds, content_type=content_type, admit=self._fence
         )
 
-    def _failed(self, what: NodeKey | str, message: str) -> None:
-        if self.failures.get(what) != message:
+    def _failed(self, what: NodeKey | str, error: HubError, doing: str) -> None:
+        message = f"{doing}: {error}"
+        known = self.failures.get(what)
+        named = isinstance(error, MissingRight) and any(
+            str(found.error) == str(error) for found in self.failures.values()
+        )  # a missing rule is named once, not for each node
+        if not named and (known is None or known.message != message):
             log.warning("allocations: %s", message)
-        self.failures[what] = message
+        self.failures[what] = Failure(error, message, self._now())
 
 
 def _kind(failure: Exception | None) -> Any:
@@ -333,6 +354,7 @@ async def put_status(client: Client, name: str, resource_version: str, status: o
 
     Raises:
         Conflict: somebody else has changed the object.
+        MissingRight: this account may not store it.
         ApiError: the API server refuses it.
         HubError: there was no answer.
     """
@@ -345,4 +367,7 @@ async def put_status(client: Client, name: str, resource_version: str, status: o
         "status": status,
     }
     path = f"{PATH}/{name}/status"
-    return await client.request("PUT", path, body=msgspec.json.encode(body), timeout=seconds, admit=fence)
+    try:
+        return await client.request("PUT", path, body=msgspec.json.encode(body), timeout=seconds, admit=fence)
+    except HubError as error:
+        raise explained(error, STATUS) from error

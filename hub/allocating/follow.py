@@ -29,6 +29,7 @@ RULE: Final = "netipallocations.netinfra.darkbrains.com: get, list, watch"
 ALLOCATIONS: Resource[NetIPAllocation] = wire.resource(
     PATH, "NetIPAllocation", NetIPAllocation, lambda found: found, named, RULE
 )
+NOT_READ: Final = "not read yet"
 MISSING_CRD: Final = "the NetIPAllocation CRD is not installed: hub allocations crd | kubectl apply -f -"
 
 
@@ -48,7 +49,7 @@ class Observed:
     """Whether a reflector's objects are current; implements :class:`hub.kube.reflector.Observer`."""
 
     def __init__(self, rule: str, on_change: Callable[[], None]) -> None:
-        self.problem = "not read yet"
+        self.problem = NOT_READ
         self._rule = rule
         self._on_change = on_change
 

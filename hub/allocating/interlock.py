@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from hub.allocating.rights import INTERLOCK, explained
 from hub.election.lease import KubeLease
 from hub.errors import HubError, NotFound
 from hub.kube.client import Client
@@ -27,10 +28,13 @@ class Interlock:
 
     Attributes:
         holder: who renews it; "" = nobody. Until the Lease was looked at long enough, its holder counts.
+        problem: why the Lease cannot be read; None if it can. Its holder then counts, too.
     """
 
     def __init__(self, client: Client, lease: ObjectKey, clock: Clock, on_change: Callable[[], None]) -> None:
-        self.holder = f"whoever holds {lease}"
+        self.holder = "an unknown holder"
+        self.problem: HubError | None = None
+        self._lease = lease
         self._store = KubeLease(client, lease.namespace, lease.name)
         self._clock = clock
         self._on_change = on_change
@@ -45,8 +49,10 @@ class Interlock:
             except NotFound:
                 self._set("")
             except HubError as error:
-                log.warning("interlock: %s; nothing is changed until the Lease can be read", error)
-                self._set("an unknown holder")
+                problem = explained(error, INTERLOCK, namespace=self._lease.namespace)
+                if str(problem) != str(self.problem):
+                    log.warning("interlock: %s; nothing is changed until the Lease can be read", problem)
+                self._set("an unknown holder", problem)
             else:
                 mark = (record.holder, record.renewed)
                 if mark != seen:
@@ -55,7 +61,8 @@ class Interlock:
                 self._set("" if free or not record.holder else record.holder)
             await self._clock.sleep(LOOK)
 
-    def _set(self, holder: str) -> None:
-        if holder != self.holder:
-            self.holder = holder
+    def _set(self, holder: str, problem: HubError | None = None) -> None:
+        changed = (holder, str(problem)) != (self.holder, str(self.problem))
+        self.holder, self.problem = holder, problem
+        if changed:
             self._on_change()

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
+from hub.allocating.rights import PODS as PODS_RIGHT
+from hub.allocating.rights import WORKLOADS, explained
 from hub.allocations.spec import WorkloadRef, moment
 from hub.allocations.view import NodeKey, Pod, Pods
 from hub.errors import HubError, NotFound
@@ -90,7 +92,7 @@ class PodWatch:
         self, connect: Callable[[str], Awaitable[Client]], clock: Clock, on_change: Callable[[NodeKey], None]
     ) -> None:
         self.found: dict[Key, Pods] = {}
-        self.problems: dict[Key, str] = {}
+        self.problems: dict[Key, HubError] = {}
         self._connect = connect
         self._clock = clock
         self._on_change = on_change
@@ -120,9 +122,9 @@ class PodWatch:
                 self._set(key, Pods(others=OTHERS))
             except HubError as error:
                 self.found.pop(key, None)
-                if self.problems.get(key) != str(error):
+                if str(error) not in map(str, self.problems.values()):
                     log.warning("Pods of %s on %s are unknown: %s", key[1], key[0], error)
-                    self.problems[key] = str(error)
+                self.problems[key] = error
                 self._on_change(key[0])
             await self._clock.sleep(LOOK_AGAIN)
 
@@ -131,7 +133,7 @@ class PodWatch:
         node, workload = key
         client = await self._connect(node.cluster)
         path = f"/apis/apps/v1/namespaces/{workload.namespace}/{COLLECTIONS[workload.kind]}/{workload.name}"
-        uid = _decode(await client.request("GET", path)).metadata.uid
+        uid = (await _read(client, node.cluster, workload.namespace, path)).uid
         watched = _Watched()
         reflector = Reflector(
             f"Pods of {workload} on {node}",
@@ -156,12 +158,12 @@ class PodWatch:
         while True:
             watched.changed.clear()
             if watched.error is not None:
-                raise watched.error
+                raise explained(watched.error, PODS_RIGHT, key[0].cluster, key[1].namespace) from watched.error
             if watched.current:
                 mine = [
                     _pod(pod)
                     for pod in list(watched.pods.values())
-                    if self._counts(pod) and await self._belongs(client, pod, uid, owners)
+                    if self._counts(pod) and await self._belongs(client, key[0].cluster, pod, uid, owners)
                 ]
                 self._set(key, Pods(tuple(sorted(mine, key=lambda pod: (pod.namespace, pod.name))), OTHERS))
             with suppress(TimeoutError):
@@ -175,7 +177,7 @@ class PodWatch:
         return pod.status.phase in ("", "Pending", "Running", "Unknown") and not over
 
     @staticmethod
-    async def _belongs(client: Client, pod: _Pod, uid: str, owners: dict[str, str]) -> bool:
+    async def _belongs(client: Client, cluster: str, pod: _Pod, uid: str, owners: dict[str, str]) -> bool:
         owner = _controller(pod.metadata)
         if owner is None or owner.uid == uid:
             return owner is not None
@@ -184,7 +186,7 @@ class PodWatch:
         if owner.uid not in owners:
             path = f"/apis/apps/v1/namespaces/{pod.metadata.namespace}/replicasets/{owner.name}"
             try:
-                above = _controller(_decode(await client.request("GET", path)).metadata)
+                above = _controller(await _read(client, cluster, pod.metadata.namespace, path))
             except NotFound:
                 above = None
             owners[owner.uid] = above.uid if above is not None else ""
@@ -230,8 +232,13 @@ class _Watched:
         self.changed.set()
 
 
-def _decode(body: bytes) -> _Owned:
-    return msgspec.json.decode(body, type=_Owned)
+async def _read(client: Client, cluster: str, namespace: str, path: str) -> _PodMeta:
+    """The metadata of a workload or a ReplicaSet."""
+    try:
+        body = await client.request("GET", path)
+    except HubError as error:
+        raise explained(error, WORKLOADS, cluster, namespace) from error
+    return msgspec.json.decode(body, type=_Owned).metadata
 
 
 def _controller(meta: _PodMeta) -> OwnerReference | None:

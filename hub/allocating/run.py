@@ -10,22 +10,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from ipaddress import IPv4Network
 from typing import Any, Final, Protocol
 
 from hub.allocating.accounts import Account
-from hub.allocating.execute import Executor, Fence, put_status
+from hub.allocating.execute import FAILED, Executor, Failure, Fence, put_status
+from hub.allocating.follow import NOT_READ, AllocationStore, Observed, Sites, SteadyTime, decode, follow_allocations
 from hub.allocating.follow import RULE as ALLOCATIONS_RULE
-from hub.allocating.follow import AllocationStore, Observed, Sites, SteadyTime, decode, follow_allocations
 from hub.allocating.interlock import Interlock
 from hub.allocating.pods import PodWatch
+from hub.allocating.rights import MissingRight
+from hub.allocating.tallies import Tallies
 from hub.allocations import view as values
 from hub.allocations.claims import Claims, account_of, claims
 from hub.allocations.plan import plan
 from hub.allocations.spec import LABEL_READY, Allocation, Defaults, NetIPAllocation, Status, read
-from hub.allocations.status import stalled_status
-from hub.allocations.view import Memories, NodeKey, Plan, Site, Verdict, View
-from hub.errors import Conflict, HubError, Invalid, NotFound, NotLeader
+from hub.allocations.status import stalled_status, with_stalled
+from hub.allocations.view import Memories, NodeKey, Outcome, Plan, Site, Verdict, View
+from hub.errors import HubError, Invalid, NotFound, NotLeader
 from hub.kube.client import Client
 from hub.model import LOCAL, Finding, Node
 from hub.observe.providers.host import ProviderHost
@@ -40,6 +43,8 @@ log = logging.getLogger(__name__)
 UNASSIGNED: Final = ""
 """The queue's key for allocations without an account."""
 WORKERS: Final = 2
+FROZEN: Final = ("Stalled", "True", "CloudFailed")
+"""Type, status and reason of the condition of an allocation whose account had a terminal error."""
 OUTDATED_CRD: Final = "the NetIPAllocation CRD has no status: hub allocations crd | kubectl apply -f -"
 
 
@@ -78,6 +83,10 @@ class Allocating:
         plans: account -> its last plan.
         accounts: the accounts by name.
         verdicts: address -> the decision about it.
+        statuses: allocation -> the status that the last pass of the leader wanted, whether or not it could be stored.
+        failing: allocation -> whether that status needs a person: a terminal error of the cloud, or an address that is
+            Invalid, Conflict or Elsewhere.
+        tallies: counts for the metrics.
     """
 
     def __init__(
@@ -97,12 +106,16 @@ class Allocating:
         self.spec = AllocationsSpec({})
         self.plans: dict[str, Plan] = {}
         self.accounts: dict[str, Account] = {}
+        self.statuses: dict[str, Status] = {}
+        self.failing: dict[str, bool] = {}
+        self.tallies = Tallies()
         self.time = SteadyTime(clock)
         self.leading = False
         self.settled = 0.0
         self.passes = 0
         self.problem = ""
         """Why no status can be stored; "" if it can."""
+        self._problem_reason = ""
         self._client = client
         self._host = host
         self._clock = clock
@@ -163,11 +176,40 @@ class Allocating:
         self._tasks[name] = asyncio.create_task(supervise(name, work, self._clock), name=name)
 
     def set_leading(self, *, leading: bool, settle: float = 0.0) -> None:
-        """Note whether this process may act; with ``settle``, its first new move waits so many seconds."""
+        """Note whether this process may act; with ``settle``, its first new move waits so many seconds.
+
+        The accounts forget what they answered before: the records may be newer.
+        """
         if leading != self.leading:
             self.leading = leading
+            self.statuses.clear()
+            self.failing.clear()
             self.settled = self.time.now() + settle if settle else 0.0
+            for account in self.accounts.values():
+                account.forget()
             self.wake()
+
+    async def settled_once(self, seconds: float) -> None:
+        """Wait, at most ``seconds``, until every account has answered or failed and its plan asks for nothing more."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._settled_now():  # noqa: ASYNC110 - many states, looked at by commands only
+                    await asyncio.sleep(0.05)
+
+    def _settled_now(self) -> bool:
+        if self.trouble:
+            return self.trouble != NOT_READ
+        if not self._queue.idle and len(self._queue):
+            return False
+        for name, account in self.accounts.items():
+            last = self.plans.get(name)
+            if account.status.state == "degraded":
+                continue
+            if last is None or last.questions.describe or last.questions.inspect:
+                return False
+            if any(verdict.reason == "Confirming" for verdict in last.verdicts.values()):
+                return False
+        return True
 
     async def close(self) -> None:
         """Start nothing more and stop; records carry on what is under way."""
@@ -221,6 +263,11 @@ class Allocating:
         return self._store.objects
 
     @property
+    def known(self) -> list[Allocation]:
+        """The allocations as values, as of the last pass."""
+        return [value for _, _, value in self._values.values()]
+
+    @property
     def trouble(self) -> str:
         """Why the allocations are not served; "" if they are."""
         return self._observed.problem or self.problem
@@ -236,8 +283,11 @@ class Allocating:
             found[name] = known
         for name in self._values.keys() - found.keys():
             self._reporter.ended(name)
+            self.tallies.forget(name)
+            self.statuses.pop(name, None)
+            self.failing.pop(name, None)
         self._values = found
-        return [value for _, _, value in found.values()]
+        return self.known
 
     # --- passes ------------------------------------------------------------------------------------------
 
@@ -279,15 +329,19 @@ class Allocating:
     ) -> None:
         account = self.accounts[key]
         mine = tuple(found for found in allocations if account_of(found, known)[0] == key)
-        view = self._view(account, known[key], mine, allocations)
-        found = plan(view, now)
+        self.tallies.failed(mine, self.executor.outcomes.get(key, {}))
+        found = plan(self._view(account, known[key], mine, allocations), now)
         self._memories[key] = found.memory
         self.plans[key] = found
-        if self.leading:
-            for allocation in mine:
+        # A new leader changes nothing before the cloud's first answer.
+        acts = self.leading and not (found.questions.describe and account.unanswered)
+        with self.tallies.passing(mine if acts else (), self._clock, self.failing):
+            for allocation in mine if acts else ():
+                self.tallies.recorded(found.statuses[allocation.name].addresses, found.memory, now)
                 await self._store_status(allocation, found.statuses[allocation.name])
                 self._report(allocation, found)
-            for act in found.acts if self._act else ():
+        if acts and self._act and not self.problem:
+            for act in found.acts:
                 self.executor.start(account, act)
         wanted = {address for allocation in mine for address in (*allocation.addresses, *allocation.entries)}
         account.ask(wanted if found.questions.describe else (), found.questions.inspect)
@@ -343,14 +397,17 @@ class Allocating:
         )
 
     def _halted(self) -> tuple[str, str] | None:
+        if not self.spec.enforce or not self._act:
+            return "Observe", "nothing is changed in mode observe"
         if not self.leading:
             return "Standby", "another replica acts"
-        if not self.spec.enforce or not self._act:
-            return "Observe", "allocations.mode is observe: nothing is changed"
+        if self._interlock is not None and (problem := self._interlock.problem) is not None:
+            reason = "Forbidden" if isinstance(problem, MissingRight) else "OtherController"
+            return reason, f"the interlock's Lease {self.spec.interlock} cannot be read: {problem}"
         if self._interlock is not None and (holder := self._interlock.holder):
             return "OtherController", f"{holder} renews the Lease {self.spec.interlock}; stop that controller"
         if self.problem:
-            return "SchemaOutdated", self.problem
+            return self._problem_reason, self.problem
         return None
 
     def _foreign_labels(self, name: str, sites: Mapping[str, Site]) -> frozenset[NodeKey]:
@@ -374,43 +431,57 @@ class Allocating:
         """Say why nothing is done for allocations without an account; holder and label stay."""
         if not self.leading:
             return
-        for allocation in allocations:
-            name, reason, message = account_of(allocation, known)
-            if name:
-                continue
-            if broken := self.spec.broken.get(allocation.account):
-                reason, message = "AccountBroken", f"account {allocation.account} is frozen: {broken}"
-            status = stalled_status(allocation, reason, message, self._identity, now)
-            await self._store_status(allocation, status)
+        unassigned = [found for found in allocations if not account_of(found, known)[0]]
+        with self.tallies.passing(unassigned, self._clock, self.failing):
+            for allocation in unassigned:
+                _, reason, message = account_of(allocation, known)
+                if broken := self.spec.broken.get(allocation.account):
+                    reason, message = "AccountBroken", f"account {allocation.account} is frozen: {broken}"
+                status = stalled_status(allocation, reason, message, self._identity, now)
+                await self._store_status(allocation, status)
 
     async def _store_status(self, allocation: Allocation, status: Status) -> None:
-        """Store a status if it differs; a conflict ends the pass, and the next one plans anew.
+        """Store a status if it differs; a conflict ends the pass, and the next one plans again.
 
         Raises:
             HubError: it is not stored, so nothing that depends on it may begin.
         """
-        if status == allocation.status:
+        if missing := self._missing_rights(allocation):
+            status = with_stalled(allocation, status, "Forbidden", "; ".join(missing), self.time.now())
+        self.statuses[allocation.name] = status
+        self.failing[allocation.name] = _failing(status, self.executor.outcomes.get(status.account, {}))
+        if status == allocation.status and not self.problem:
             return
         before = self._store.objects.get(allocation.name)
         try:
             body = await put_status(self._client, allocation.name, allocation.resource_version, status, self._fence)
-        except Conflict:
-            raise
+        except MissingRight as error:
+            self._cannot_store("Forbidden", str(error))
+            return
         except NotFound:
             if allocation.name in self._store.objects and not allocation.deleting:
-                self.problem = OUTDATED_CRD
+                self._cannot_store("SchemaOutdated", OUTDATED_CRD)
             return
         except Invalid as error:
-            self.problem = f"{OUTDATED_CRD} ({error})"
+            self._cannot_store("SchemaOutdated", f"{OUTDATED_CRD} ({error})")
             raise
         found = decode(body)
         if found.status is None or found.status.writer != status.writer:
-            self.problem = OUTDATED_CRD
+            self._cannot_store("SchemaOutdated", OUTDATED_CRD)
             return
-        self.problem = ""
+        if self.problem:
+            self.problem = ""
+            self.wake()
         self._store.wrote(found)
+        self.tallies.stored(allocation, status.addresses, self.time.now())
         if before is not None:
             self._occurrences(before, allocation, status)
+
+    def _cannot_store(self, reason: str, problem: str) -> None:
+        """No status can be stored, so no act may begin."""
+        if self.problem != problem:
+            log.warning("allocations: %s; nothing is changed", problem)
+        self.problem, self._problem_reason = problem, reason
 
     def _occurrences(self, object_: NetIPAllocation, allocation: Allocation, status: Status) -> None:
         old = allocation.entries
@@ -429,19 +500,42 @@ class Allocating:
                 text = f"{entry.address} is attached to node {entry.node}"
                 self._reporter.happened(object_, "AddressAttached", text)
 
+    def _failures(self, allocation: Allocation) -> list[tuple[NodeKey | str, Failure]]:
+        """Acts about an allocation that failed: labels of its nodes, evictions of its workload, its finalizer."""
+        entries = allocation.status.addresses
+        nodes = {name for entry in entries for name in (entry.node, entry.last_node)}
+        since, workload = self.time.now() - FAILED, str(allocation.workload)
+        return [
+            (key, failure)
+            for key, failure in self.executor.failures.items()
+            if failure.at > since
+            and (
+                (key.cluster == allocation.cluster and key.name in nodes)
+                if isinstance(key, NodeKey)
+                else key in (workload, allocation.name)
+            )
+        ]
+
+    def _missing_rights(self, allocation: Allocation) -> list[str]:
+        """The rules that are missing for an allocation, each once."""
+        errors: list[HubError] = [failure.error for _, failure in self._failures(allocation)]
+        errors += [
+            error
+            for (node, workload), error in self.pods.problems.items()
+            if (node.cluster, workload) == (allocation.cluster, allocation.workload)
+        ]
+        return sorted({str(error) for error in errors if isinstance(error, MissingRight)})
+
     def _report(self, allocation: Allocation, found: Plan) -> None:
         object_ = self._store.objects.get(allocation.name)
         if object_ is None:
             return
         findings = [finding for name, finding in found.findings if name == allocation.name]
-        nodes = {entry.node for entry in allocation.status.addresses} | {
-            entry.last_node for entry in allocation.status.addresses
-        }
-        for key, message in self.executor.failures.items():
-            if isinstance(key, NodeKey) and key.cluster == allocation.cluster and key.name in nodes:
-                findings.append(Finding("MoveFailed", message, (str(key),)))
-            elif allocation.workload is not None and key == str(allocation.workload):
-                findings.append(Finding("EvictionBlocked", message, (str(key),)))
+        findings += [Finding("Forbidden", text) for text in self._missing_rights(allocation)]
+        for key, failure in self._failures(allocation):
+            reason = "EvictionBlocked" if key == str(allocation.workload) else "MoveFailed"
+            if not isinstance(failure.error, MissingRight):
+                findings.append(Finding(reason, failure.message, (str(key),)))
         outcomes = self.executor.outcomes.get(allocation.status.account, {})
         for address in allocation.addresses:
             outcome = outcomes.get(address)
@@ -454,9 +548,20 @@ class Allocating:
             text = f"account {allocation.status.account}: its quota is used up; its acts wait"
             findings.append(Finding("CloudQuota", text))
         halted = self._halted()
-        if halted is not None and halted[0] in ("OtherController", "SchemaOutdated"):
+        if halted is not None and halted[0] in ("OtherController", "SchemaOutdated", "Forbidden"):
             findings.append(Finding(*halted))
         self._reporter.found(object_, findings)
+
+
+def _failing(status: Status, outcomes: Mapping[str, Outcome]) -> bool:
+    """Whether a person must act: terminal error of the cloud, or an address that is Invalid, Conflict or Elsewhere."""
+    if any((found.type, found.status, found.reason) == FROZEN for found in status.conditions):
+        return True
+    for entry in status.addresses:
+        outcome = outcomes.get(entry.address) if entry.state != "Attached" else None
+        if entry.state in ("Invalid", "Conflict", "Elsewhere") or (outcome is not None and outcome.error == "terminal"):
+            return True
+    return False
 
 
 def own_node(environ: Mapping[str, str]) -> NodeKey | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
+from msgspec.structs import replace
+
 from hub.allocations.scene import Situation
 from hub.allocations.spec import Allocation, Bad, Condition, Entry, Status, stamp
 from hub.allocations.view import Memory
@@ -39,6 +41,7 @@ def status(
     ]
     claimed = [situation for situation in situations if situation.claimed]
     attached = sum(situation.state in ATTACHED for situation in claimed)
+    unknown = sum(situation.state == "Unknown" and bool(situation.node) for situation in claimed)
     old = {condition.type: condition for condition in allocation.status.conditions}
 
     def condition(type_: str, truth: Truth, reason: str, message: str) -> Condition:
@@ -55,7 +58,7 @@ def status(
         cluster=allocation.cluster,
         account=account,
         reserved=len(allocation.addresses),
-        attached=attached,
+        attached=attached + unknown,
         pending=sum(situation.state == "Pending" for situation in claimed),
         conditions=(
             condition("Ready", ready, reason, message),
@@ -69,6 +72,19 @@ def status(
         ),
         addresses=tuple(entries),
     )
+
+
+def with_stalled(allocation: Allocation, status_: Status, reason: str, message: str, now: float) -> Status:
+    """The status with the condition ``Stalled`` for this reason, unless it has another one already."""
+    old = next((found for found in allocation.status.conditions if found.type == "Stalled"), None)
+    since = old.last_transition_time if old is not None and old.status == "True" else stamp(now)
+    conditions = tuple(
+        Condition("Stalled", "True", reason, message[:MESSAGE], since, allocation.generation)
+        if (found.type, found.status) == ("Stalled", "False")
+        else found
+        for found in status_.conditions
+    )
+    return replace(status_, conditions=conditions)
 
 
 def stalled_status(allocation: Allocation, reason: str, message: str, identity: str, now: float) -> Status:

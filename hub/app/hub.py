@@ -393,7 +393,7 @@ class Hub:
         if self.views is not None:
             self.views.update(self.registry.views)
 
-    def _follow_allocations(self) -> None:
+    def follow_allocations(self) -> None:
         """Build the allocations; they are imported only when a registry has ``allocations:``."""
         if self.allocating is None and self.registry.allocations is not None:
             from hub.allocating.run import Allocating, own_node
@@ -451,7 +451,7 @@ class Hub:
         self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
         self._record_states()
         self._follow_views()
-        self._follow_allocations()
+        self.follow_allocations()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
         affected = self._affected.since(before)
         self._wake({*(self.all_targets() if affected is None else affected), *noted})
@@ -463,7 +463,7 @@ class Hub:
         self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
         self._record_states()
         self._follow_views()
-        self._follow_allocations()
+        self.follow_allocations()
         asyncio.get_running_loop().set_exception_handler(unhandled)
         async with asyncio.TaskGroup() as group:
             tasks = [

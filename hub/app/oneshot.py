@@ -33,8 +33,14 @@ async def observing(hub: Hub) -> AsyncIterator[None]:
         await hub.restore()
         hub.fleet.check_identities()
         await hub.fleet.settled(hub.options.settle)
+        if hub.options.dry_run:  # a command that writes acts on no address
+            hub.follow_allocations()
+        if hub.allocating is not None:
+            await hub.allocating.settled_once(hub.options.settle)
         yield
     finally:
+        if hub.allocating is not None:
+            await hub.allocating.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "plan": "hub.cli.plan",
     "status": "hub.cli.status",
     "nodes": "hub.cli.nodes",
+    "allocations": "hub.cli.allocations",
     "why": "hub.cli.why",
     "history": "hub.cli.history",
     "cluster": "hub.cli.cluster",

@@ -110,9 +110,9 @@ def _unknown(subject: str, name: str, found: Iterable[Removal]) -> str:
 
 async def _known(where: Withholding, leader: Status | None, subject: str) -> set[Removal] | None:
     """What is withheld; None with a warning if that cannot be found out for this kind of subject."""
+    kind, target = approvals.subject(subject)
     if leader is not None:
         return _of_leader(leader)
-    kind, target = approvals.subject(subject)
     if kind != "service":
         warn("the hash was not checked: no leading hub was asked (--server)")
         return None
@@ -145,6 +145,9 @@ def _of_leader(status: Status) -> set[Removal]:
     found = {Removal(service.name, held.hash, held.since) for service in status.services for held in service.withheld}
     if status.registry.withheld is not None:
         found.add(Removal("registry", status.registry.withheld.hash))
+    for allocation in status.allocations.allocations if status.allocations is not None else ():
+        withheld = {address.hash: address.since for address in reversed(allocation.addresses) if address.hash}
+        found |= {Removal(f"allocation/{allocation.name}", name, since) for name, since in withheld.items()}
     return found | {Removal(*parts) for cluster in status.clusters for parts in COMMAND.findall(cluster.error)}
 
 

@@ -85,6 +85,17 @@ def _remote(function: Any) -> Any:
     help="Namespaces whose Services and EndpointSlices the account may read, to copy them or to read ports.",
 )
 @click.option(
+    "--allow-allocations",
+    is_flag=True,
+    help="Let the account change labels of Nodes, for allocations with this spec.cluster.",
+)
+@click.option(
+    "--allow-evictions",
+    metavar="NAMESPACE,…",
+    callback=_namespaces,
+    help="With --allow-allocations: namespaces whose Pods the account may list and evict.",
+)
+@click.option(
     "--allowed-cidr",
     metavar="CIDR",
     type=cidr,
@@ -120,12 +131,14 @@ def add(
     /,
     name: str,
     allow_services: tuple[str, ...],
+    allow_allocations: bool,
+    allow_evictions: tuple[str, ...],
     allowed_cidr: tuple[Any, ...],
     token_lifetime: int,
     print_manifests: bool,
     **given: Any,
 ) -> int:
-    """Create an account in a remote cluster that may only read its Nodes, and a token for it.
+    """Create an account in a remote cluster, and a token for it. Without --allow options it may only read Nodes.
 
     Prints the Secret with the account's kubeconfig and the entry for the registry, or writes them with --apply. Even
     without --apply, the command creates the account in the remote cluster, and prints a token that is valid. A second
@@ -137,10 +150,18 @@ def add(
     for flag in ("apply", "rotate"):
         if print_manifests and given[flag]:
             raise click.UsageError(f"--print-manifests only prints, and cannot be combined with --{flag}")
+    if allow_evictions and not allow_allocations:
+        raise click.UsageError("--allow-evictions needs --allow-allocations")
     logs.quiet(ctx.ensure_object(Settings).verbose)
     from hub.onboarding.manifests import Access, manifests_with_script
 
-    access = Access(name, given["namespace"], tuple(sorted(set(allow_services))))
+    access = Access(
+        name,
+        given["namespace"],
+        tuple(sorted(set(allow_services))),
+        allocations=allow_allocations,
+        evictions=tuple(sorted(set(allow_evictions))),
+    )
     if print_manifests:
         click.echo(manifests_with_script(access, f"{token_lifetime}s"), nl=False)
         return Exit.OK

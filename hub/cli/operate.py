@@ -51,10 +51,10 @@ def approve(
 ) -> int:
     """Approve a withheld removal: the endpoints that were shown with HASH, or fewer of them, and no others.
 
-    SUBJECT is NAMESPACE/SERVICE, cluster/NAME or registry. Without arguments, list the removals that are withheld, each
-    with the command that approves it. They are read from the running hub (--server) if it leads, else from its slices,
-    which know only removals of Services. A hash that stands for none of them is refused. If the running hub has another
-    owner than --owner, the hub's own is used.
+    SUBJECT is NAMESPACE/SERVICE, cluster/NAME, allocation/NAME (moves of reserved addresses) or registry. Without
+    arguments, list the removals that are withheld, each with the command that approves it. They are read from the
+    running hub (--server) if it leads, else from its slices, which know only removals of Services. A hash that stands
+    for none of them is refused. If the running hub has another owner than --owner, the hub's own is used.
 
     An approval is valid for an hour and is kept in the ConfigMap endpointslice-hub-approvals-OWNER of the hub's
     namespace; a running hub acts on it at once.
@@ -72,30 +72,31 @@ def approve(
     return asyncio.run(approve_one(where, subject, name, force=force))
 
 
-@click.command(short_help="Stop changing the slices of a Service.")
-@click.argument("target", metavar="NAMESPACE/SERVICE", type=service)
+@click.command(short_help="Stop changing the slices of a Service, or the addresses of an allocation.")
+@click.argument("target", metavar="NAMESPACE/SERVICE|allocation/NAME", type=service)
 @kubeconfig
 @verbose
 @click.pass_context
 def pause(ctx: click.Context, /, target: str, kubeconfig: str | None) -> int:
     """Stop changing the slices of a Service until `hub resume`, whatever happens to its sources.
 
-    Sets the annotation endpointslice-hub/paused on the Service.
+    Sets the annotation endpointslice-hub/paused on the Service, or on the NetIPAllocation: then its addresses stay
+    where they are.
 
     Exit codes: 0 ok, 3 error.
     """
     return _annotate(ctx, target, kubeconfig, paused=True)
 
 
-@click.command(short_help="Follow the sources of a paused Service again.")
-@click.argument("target", metavar="NAMESPACE/SERVICE", type=service)
+@click.command(short_help="Follow the sources of a paused Service again, or serve a paused allocation.")
+@click.argument("target", metavar="NAMESPACE/SERVICE|allocation/NAME", type=service)
 @kubeconfig
 @verbose
 @click.pass_context
 def resume(ctx: click.Context, /, target: str, kubeconfig: str | None) -> int:
     """Follow the sources of a paused Service again. The guard checks the changes since then.
 
-    Removes the annotation endpointslice-hub/paused from the Service.
+    Removes the annotation endpointslice-hub/paused from the Service or the NetIPAllocation.
 
     Exit codes: 0 ok, 3 error.
     """

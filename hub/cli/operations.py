@@ -61,19 +61,22 @@ async def set_paused(kubeconfig: str | None, target: str, *, paused: bool) -> No
     """Set or remove the annotation.
 
     Raises:
-        UsageError: the Service does not exist.
+        UsageError: the Service or the allocation does not exist.
         HubError: it could not be patched.
     """
     namespace, _, name = target.partition("/")
     patch = {"metadata": {"annotations": {ANNOTATION_PAUSED: "true" if paused else None}}}
     path = f"/api/v1/namespaces/{namespace}/services/{name}"
+    if namespace == "allocation":
+        path = f"/apis/netinfra.darkbrains.com/v1alpha1/netipallocations/{name}"
     async with hub_cluster(kubeconfig) as client:
         try:
             await client.request(
                 "PATCH", path, body=msgspec.json.encode(patch), timeout=TIMEOUT, content_type=MERGE_PATCH
             )
         except NotFound as error:
-            raise UsageError(f"Service {target} does not exist") from error
+            what = target.replace("/", " ") if namespace == "allocation" else f"Service {target}"
+            raise UsageError(f"{what} does not exist") from error
 
 
 # --- purge ---------------------------------------------------------------------------------------

@@ -40,8 +40,10 @@ def providers(verbose: bool, output: Output) -> None:
     elif not entries:
         click.echo("no providers are installed; install those you use in the hub's environment", err=True)
     else:
-        rows = [(entry.name, entry.distribution, entry.version, entry.state) for entry in entries]
-        click.echo(table(("NAME", "DISTRIBUTION", "VERSION", "STATE"), rows))
+        rows = [
+            (entry.name, entry.distribution, entry.version, entry.state, ", ".join(entry.purposes)) for entry in entries
+        ]
+        click.echo(table(("NAME", "DISTRIBUTION", "VERSION", "STATE", "PURPOSE"), rows))
         for entry in entries:
             if verbose:
                 click.echo(f"\n{_details(entry)}")
@@ -66,13 +68,13 @@ def _details(entry: CatalogEntry) -> str:
         lines.append(f"  error: {one_line(entry.error)}")
     if entry.type is not None:
         lines.append(f"  plugin API: {entry.type.api_version}")
-        lines.append(f"  purpose: {'bring endpoints' if entry.brings_endpoints else 'resolve nodes'}")
-    schema = entry.schema()
-    if schema is not None:
-        import json
+        lines.append(f"  purpose: {', '.join(entry.purposes)}")
+    for title, schema in (("configuration", entry.schema()), ("configuration of an account", entry.account_schema())):
+        if schema is not None:
+            import json
 
-        text = json.dumps(schema, indent=2, ensure_ascii=False).replace("\n", "\n  ")
-        lines.append(f"  configuration:\n  {text}")
+            text = json.dumps(schema, indent=2, ensure_ascii=False).replace("\n", "\n  ")
+            lines.append(f"  {title}:\n  {text}")
     return "\n".join(lines)
 
 
@@ -86,6 +88,8 @@ def _data(entry: CatalogEntry) -> dict[str, Any]:
         "file": entry.file,
         "error": entry.error,
         "apiVersion": entry.type.api_version if entry.type is not None else None,
+        "purposes": list(entry.purposes),
         "bringsEndpoints": entry.brings_endpoints if entry.type is not None else None,
         "schema": entry.schema(),
+        "accountSchema": entry.account_schema(),
     }

@@ -348,7 +348,13 @@ for _name, _action, _meaning, _remedy in (
         "SchemaOutdated",
         "Withhold",
         "the installed CRD has no status; the hub changes nothing",
-        "`hub allocations crd | kubectl apply -f -`",
+        "apply the output of `hub allocations crd` with kubectl",
+    ),
+    (
+        "Forbidden",
+        "Withhold",
+        "the hub's account lacks a right; nothing that needs it is done",
+        "the message names the rule and what grants it",
     ),
 ):
     _warning(_name, _action, "NetIPAllocation", _meaning, _remedy, by_source=False)

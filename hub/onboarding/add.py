@@ -177,8 +177,7 @@ class _Adding:
         async with administer(Credentials(access, self.clock)) as admin:
             await remote.grant(admin, wanted, self.steps)
             more = await remote.more_rights(admin, wanted)
-        rest = ", ".join(more)
-        return [f"the account may also read Services in {rest}, from an earlier run"] if more else []
+        return [f"the account may also {right}, from an earlier run" for right in more]
 
     async def _nodes_with_kept_token(self) -> list[Node] | None:
         """The Nodes, read with the token in the Secret; None if a new token is needed."""

@@ -1,8 +1,9 @@
 """The objects that the hub needs in a remote cluster: an account that may read Nodes, and its RBAC. Pure.
 
 The account renews its own token, so it may create tokens for itself. With ``--allow-services`` it may also read the
-Services and EndpointSlices of some namespaces. All objects carry the label managed-by, which identifies them as the
-hub's, and a label with the cluster's name in the registry.
+Services and EndpointSlices of some namespaces. With ``--allow-allocations`` it may also patch Nodes, and with
+``--allow-evictions`` evict Pods of some namespaces. All objects carry the label managed-by, which identifies them as
+the hub's, and a label with the cluster's name in the registry.
 """
 
 from __future__ import annotations
@@ -36,6 +37,18 @@ SERVICE_RULES: Final = (
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
 )
 """Permission to read Services and their endpoints: to copy Services, and to read ports from them."""
+ALLOCATION_RULES: Final = ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]},)
+"""Permission to label the Nodes that have reserved addresses."""
+EVICTION_RULES: Final = (
+    {
+        "apiGroups": ["apps"],
+        "resources": ["deployments", "statefulsets", "daemonsets", "replicasets"],
+        "verbs": ["get"],
+    },
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+)
+"""Permission to see which Pods belong to a workload, and to evict them from a Node that its address has left."""
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -45,11 +58,15 @@ class Access(msgspec.Struct, frozen=True):
         cluster: the cluster's name in the registry.
         namespace: of the account.
         services: namespaces whose Services and EndpointSlices the account may read.
+        allocations: whether the account may change labels of Nodes.
+        evictions: namespaces whose Pods the account may evict.
     """
 
     cluster: str
     namespace: str = DEFAULT_NAMESPACE
     services: tuple[str, ...] = ()
+    allocations: bool = False
+    evictions: tuple[str, ...] = ()
 
     @property
     def account(self) -> tuple[str, str]:
@@ -63,6 +80,11 @@ class Access(msgspec.Struct, frozen=True):
         It contains the namespace, so that two hubs that read one cluster, each with its own namespace, do not collide.
         """
         return f"{self.namespace}-remote"
+
+    @property
+    def allocations_role(self) -> str:
+        """The same for the permissions of ``allocations`` and ``evictions``."""
+        return f"{self.namespace}-allocations"
 
 
 def manifests(access: Access) -> list[Manifest]:
@@ -82,6 +104,10 @@ def manifests(access: Access) -> list[Manifest]:
     ]
     for namespace in sorted(set(access.services)):
         made += _granted(access, "", access.role, namespace, SERVICE_RULES, subjects)
+    if access.allocations:
+        made += _granted(access, "Cluster", access.allocations_role, "", ALLOCATION_RULES, subjects)
+    for namespace in sorted(set(access.evictions)):
+        made += _granted(access, "", access.allocations_role, namespace, EVICTION_RULES, subjects)
     return made
 
 

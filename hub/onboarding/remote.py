@@ -95,12 +95,14 @@ async def _find(admin: Admin, manifest: Manifest) -> Manifest | None:
 
 
 async def _namespaces(admin: Admin, access: Access) -> None:
-    """Raise Refused if a namespace of ``access.services`` does not exist."""
-    for name in access.services:
+    """Raise Refused if a namespace of ``access.services`` or ``access.evictions`` does not exist."""
+    options = {
+        **dict.fromkeys(access.evictions, "--allow-evictions"),
+        **dict.fromkeys(access.services, "--allow-services"),
+    }
+    for name, option in options.items():
         if name != access.namespace and await admin.find("Namespace", name) is None:
-            raise Refused(
-                f"cluster {access.cluster} has no namespace {name}; create it, or leave it out of --allow-services"
-            )
+            raise Refused(f"cluster {access.cluster} has no namespace {name}; create it, or leave it out of {option}")
 
 
 def _check(found: Manifest | None, access: Access) -> None:
@@ -134,18 +136,29 @@ async def _put(admin: Admin, wanted: Manifest, found: Manifest | None) -> Step:
 
 
 async def more_rights(admin: Admin, access: Access) -> list[str]:
-    """Namespaces not in ``access`` whose Services the account may read since an earlier run.
+    """What the account may do since an earlier run, beyond ``access``, such as ``read Services in a, b``.
 
-    Empty if Roles may not be listed.
+    Empty if roles may not be read.
     """
     try:
-        roles = await admin.list_labelled("Role", SELECTOR)
+        labels = not access.allocations and await admin.find("ClusterRole", access.allocations_role) is not None
+        services = await _role_namespaces(admin, access.role) - set(access.services)
+        evictions = await _role_namespaces(admin, access.allocations_role) - set(access.evictions)
     except Forbidden:
         return []
     except HubError as error:
         raise in_remote(access, error) from error
-    given = {role["metadata"]["namespace"] for role in roles if role["metadata"]["name"] == access.role}
-    return sorted(given - set(access.services))
+    return [
+        *([f"read Services in {', '.join(sorted(services))}"] if services else ()),
+        *(["change labels of Nodes"] if labels else ()),
+        *([f"evict Pods in {', '.join(sorted(evictions))}"] if evictions else ()),
+    ]
+
+
+async def _role_namespaces(admin: Admin, name: str) -> set[str]:
+    """The namespaces that have a Role of ours with this name."""
+    roles = await admin.list_labelled("Role", SELECTOR)
+    return {role["metadata"]["namespace"] for role in roles if role["metadata"]["name"] == name}
 
 
 async def nodes(client: Client, access: Access, clock: Clock, patience: float = SETTLE) -> list[Node]:
@@ -225,12 +238,9 @@ async def leftovers(admin: Admin, access: Access) -> list[Manifest]:
 
     Roles that an earlier run made in other namespaces are included.
     """
-    namespaces = {
-        role["metadata"]["namespace"]
-        for role in await admin.list_labelled("Role", SELECTOR)
-        if role["metadata"]["name"] == access.role
-    }
-    every = manifests(Access(access.cluster, access.namespace, tuple(sorted(namespaces))))
+    services = tuple(await _role_namespaces(admin, access.role))
+    evictions = tuple(await _role_namespaces(admin, access.allocations_role))
+    every = manifests(Access(access.cluster, access.namespace, services, allocations=True, evictions=evictions))
     found = [await _find(admin, manifest) for manifest in reversed(every)]
     return [
         existing
@@ -265,7 +275,7 @@ def removal_commands(access: Access) -> list[str]:
     """The commands with which an administrator of the remote cluster deletes all objects of ``grant``."""
     namespace, account = access.account
     return [
-        f"kubectl delete clusterrolebinding,clusterrole {access.role}",
+        f"kubectl delete clusterrolebinding,clusterrole -l {SELECTOR},{CLUSTER}={access.cluster}",
         f"kubectl delete rolebinding,role -A -l {SELECTOR},{CLUSTER}={access.cluster}",
         f"kubectl delete serviceaccount {account} -n {namespace}",
         f"kubectl delete namespace {namespace}   # if nothing else uses it",

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from aiohttp import web
 
 from hub.model import TargetKey
 from hub.report import reasons
+from hub.report.allocations import allocations_of
 from hub.report.detail import ADDRESSES, cluster_detail, prepare_detail
 from hub.report.openapi import document
 from hub.report.past import history as past
@@ -59,9 +61,6 @@ def routes(site: Site) -> list[web.RouteDef]:
     async def why(request: web.Request) -> web.StreamResponse:
         return answer(request, await _reasons(site, request.query.get("subject", "")))
 
-    async def history(request: web.Request) -> web.StreamResponse:
-        return answer(request, await _history(site, request))
-
     async def metrics(request: web.Request) -> web.StreamResponse:
         content_type, body = await site.metrics.text(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
@@ -71,7 +70,8 @@ def routes(site: Site) -> list[web.RouteDef]:
         web.get("/api/v1/services/{namespace}/{name}", service),
         web.get("/api/v1/clusters/{name}", cluster),
         web.get("/api/v1/why", why),
-        web.get("/api/v1/history", history),
+        web.get("/api/v1/history", partial(_history, site)),
+        web.get("/api/v1/allocations", partial(_allocations, site)),
         web.get("/openapi.json", _openapi),
         web.get("/metrics", metrics),
     ]
@@ -93,7 +93,14 @@ async def _reasons(site: Site, subject: str) -> bytes:
     return found
 
 
-async def _history(site: Site, request: web.Request) -> bytes:
+async def _allocations(site: Site, request: web.Request) -> web.StreamResponse:
+    async def made() -> bytes:
+        return msgspec.json.encode(allocations_of(site.hub))
+
+    return answer(request, await site.cached(("allocations",), made))
+
+
+async def _history(site: Site, request: web.Request) -> web.StreamResponse:
     service = request.query.get("service", "")
     namespace, _, name = service.partition("/")
     if service and not (NAME.fullmatch(namespace) and NAME.fullmatch(name)):
@@ -105,8 +112,7 @@ async def _history(site: Site, request: web.Request) -> bytes:
         entries, problem = site.hub.history.entries(), site.hub.history.problem
         return await asyncio.to_thread(lambda: msgspec.json.encode(past(entries, key, limit, problem)))
 
-    found: bytes = await site.cached(("history", key, limit), made)
-    return found
+    return answer(request, await site.cached(("history", key, limit), made))
 
 
 def named(request: web.Request, part: str) -> str:

@@ -29,6 +29,7 @@ from hub.runtime.clock import Clock
 from hub.runtime.queue import KeyedQueue
 
 if TYPE_CHECKING:
+    from hub.allocating.run import Allocating
     from hub.views.service import EndpointViews
 
 # ruff: noqa: D102 - the attributes are described where they are defined
@@ -60,6 +61,8 @@ class Past(Protocol):
 class HubState(Protocol):
     """The parts of :class:`~hub.app.hub.Hub` that metrics, the page, the API and the endpoint views read."""
 
+    @property
+    def allocating(self) -> Allocating | None: ...
     @property
     def board(self) -> Board: ...
     @property

@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from hub import __version__
-from hub.report.values import ClusterDetail, History, Problem, ServiceDetail, Status, Why
+from hub.report.values import Allocations, ClusterDetail, History, Problem, ServiceDetail, Status, Why
 
-TYPES: Final = (Status, ServiceDetail, ClusterDetail, Why, History, Problem)
+TYPES: Final = (Status, ServiceDetail, ClusterDetail, Why, History, Allocations, Problem)
 REF: Final = "#/components/schemas/{name}"
 NAME: Final = {"type": "string", "pattern": "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", "maxLength": 253}
 
@@ -69,6 +69,7 @@ def described(version: str) -> dict[str, Any]:
                 History,
                 [SERVICE, _query("limit", "newest entries to return, at most 1000", 100)],
             ),
+            "/api/v1/allocations": _get("Reserved addresses on nodes", Allocations, []),
             "/api/v1/endpoints": _views(),
         },
         "components": {

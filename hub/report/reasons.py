@@ -13,6 +13,7 @@ from hub.decide.explain import Facts, Step, explain_address, explain_node, expla
 from hub.decide.history import Entries
 from hub.errors import closest
 from hub.model import TargetKey
+from hub.report.allocations import reserved_steps
 from hub.report.detail import steps_of
 from hub.report.facts import copied, gather, known_targets, unknown_sources
 from hub.report.hub_state import HubState
@@ -44,12 +45,23 @@ def prepare_why(hub: HubState, subject: str, results: Sequence[Decision] | None 
     passes = [last_decision(hub, key) for key in wanted] if results is None else results
     mine = [decision for decision in passes if keys is None or decision.target in keys]
     facts = copied(gather(hub, mine, keys))
-    return partial(_why, subject, facts, tuple(unknown_sources(hub, mine, keys)), known, hub.history.entries())
+    unknown = tuple(unknown_sources(hub, mine, keys))
+    return partial(_why, subject, facts, unknown, known, hub.history.entries(), reserved_steps(hub, subject))
 
 
-def _why(subject: str, facts: Facts, unknown: tuple[str, ...], targets: Iterable[TargetKey], history: Entries) -> Why:
+def _why(
+    subject: str,
+    facts: Facts,
+    unknown: tuple[str, ...],
+    targets: Iterable[TargetKey],
+    history: Entries,
+    reserved: tuple[Shown, ...] = (),
+) -> Why:
     kind, found = explain(subject, facts)
     steps = steps_of(found)
+    if reserved and not any(step.stage != "policy" for step in steps):
+        return Why(subject, kind, known=True, steps=reserved)
+    steps = (*reserved, *steps)
     known = any(step.stage != "policy" for step in steps)
     # Findings of a Service, such as ApprovalUsed, name addresses that no slice has any more.
     present = any(step.stage not in (("policy",) if kind == "Service" else ("policy", "service")) for step in steps)

@@ -264,6 +264,37 @@ def test_services_may_be_read_in_the_namespaces_named(world: World, hub: Hub) ->
     assert (missing.code, "has no namespace nowhere; create it, or leave it out" in missing.err) == (3, True)
 
 
+def test_allocations_may_label_nodes_and_evict_in_the_namespaces_named(world: World, hub: Hub) -> None:
+    """--allow-allocations grants patching Nodes; --allow-evictions grants watching and evicting Pods there only."""
+    remote = world.remotes["eu"]
+    remote.api.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
+    said = hub(*APPLY, "--allow-allocations", "--allow-evictions", "edge")
+    assert said.code == 0, said.err
+    account = "system:serviceaccount:endpointslice-hub:endpointslice-hub"
+
+    def may(verb: str, resource: str, namespace: str = "", group: str = "") -> bool:
+        rule = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+        return remote.allows(account, rule, namespace or None)
+
+    eventually(lambda: may("patch", "nodes") and may("create", "pods/eviction", "edge"))
+    for kind in ("deployments", "statefulsets", "daemonsets", "replicasets"):
+        assert may("get", kind, "edge", "apps")
+        assert not may("list", kind, "edge", "apps")
+    assert may("list", "pods", "edge")
+    assert may("watch", "pods", "edge")
+    for verb, resource in (("create", "pods/eviction"), ("list", "pods")):
+        assert not may(verb, resource, "other")
+    for verb, resource in (("delete", "pods"), ("get", "secrets"), ("create", "pods")):
+        assert not may(verb, resource, "edge")
+    for verb, resource in (("update", "nodes"), ("delete", "nodes"), ("patch", "nodes/status")):
+        assert not may(verb, resource)
+
+    less = hub(*APPLY)
+
+    assert "the account may also change labels of Nodes, from an earlier run" in less.err
+    assert "the account may also evict Pods in edge, from an earlier run" in less.err
+
+
 RULES = {
     "nodes": (ROLE, 0),
     "kube-system": (ROLE, 1),
@@ -526,7 +557,7 @@ def test_an_interrupted_run_is_completed_by_the_next(world: World, hub: Hub) -> 
 
 def test_remove_takes_everything_back(world: World, hub: Hub) -> None:
     """Remove deletes the entry, the Secret, the account with its rights and namespace; a second run finds nothing."""
-    hub(*APPLY, "--allow-services", "edge")
+    hub(*APPLY, "--allow-services", "edge", "--allow-allocations", "--allow-evictions", "edge")
     looked = hub(
         "cluster", "remove", "eu", "--from-kubeconfig", "admin.conf", "--registry", "clusters.yaml", *SECRETS_AT
     )
@@ -545,6 +576,7 @@ def test_remove_takes_everything_back(world: World, hub: Hub) -> None:
     assert not world.hub_cluster.api.exists(f"{SECRETS}/eu")
     api = world.remotes["eu"].api
     assert not api.exists(ROLE)
+    assert api.list(f"{RBAC}/clusterroles", labelSelector="endpointslice-hub/cluster=eu") == []
     assert api.list(f"{RBAC}/roles", labelSelector="endpointslice-hub/cluster=eu") == []
     assert api.get("/api/v1/namespaces/endpointslice-hub")["status"]["phase"] == "Terminating"
 
@@ -567,7 +599,7 @@ def test_remove_names_what_remains_in_an_unreachable_cluster(world: World, hub: 
     assert said.code == 3
     assert "connection refused" in said.err
     assert "the hub's side is done, see above" in said.err
-    assert "kubectl delete clusterrolebinding,clusterrole endpointslice-hub-remote" in said.err
+    assert "kubectl delete clusterrolebinding,clusterrole -l" in said.err
     assert world.path.read_text() == REGISTRY
     assert not world.hub_cluster.api.exists(f"{SECRETS}/eu")
 

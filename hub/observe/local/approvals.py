@@ -39,8 +39,8 @@ class Approval(msgspec.Struct, frozen=True):
     """One entry of the ConfigMap.
 
     Attributes:
-        kind: ``service``, ``cluster`` or ``registry``.
-        target: ``namespace/name`` of the Service, the cluster's name, or "".
+        kind: ``service``, ``cluster``, ``allocation`` or ``registry``.
+        target: ``namespace/name`` of the Service, the cluster's or the allocation's name, or "".
         by: name of the operator who approved.
         expires: when the approval ends.
     """
@@ -81,11 +81,11 @@ def flags(owner: str, namespace: str) -> str:
 
 
 def subject(text: str) -> tuple[str, str]:
-    """Kind and target of what is approved: ``registry``, ``cluster/NAME`` or ``NAMESPACE/SERVICE``."""
+    """Kind and target: of ``registry``, ``cluster/NAME``, ``allocation/NAME`` or ``NAMESPACE/SERVICE``."""
     if text == "registry":
         return "registry", ""
     kind, _, name = text.partition("/")
-    return ("cluster", name) if kind == "cluster" else ("service", text)
+    return (kind, name) if kind in ("cluster", "allocation") else ("service", text)
 
 
 async def approve(

@@ -85,14 +85,29 @@ class CatalogEntry(msgspec.Struct, frozen=True):
         """Whether the type is an EndpointProviderType; False while not loaded."""
         return isinstance(self.type, EndpointProviderType)
 
-    def schema(self) -> Mapping[str, Any] | None:
-        """JSON Schema of ``provider.config``; None while not loaded, or if it cannot be generated."""
+    @property
+    def purposes(self) -> tuple[str, ...]:
+        """What the type is for: ``resolve nodes`` or ``bring endpoints``, and ``addresses``; () while not loaded."""
         if self.type is None:
-            return None
-        try:
-            return schema(self.type.config)
-        except Exception:  # noqa: BLE001 - plugin code must not break a listing, which does not need the schema
-            return None
+            return ()
+        nodes = "bring endpoints" if self.brings_endpoints else "resolve nodes"
+        return (*([nodes] if self.type.open is not None else []), *(["addresses"] if self.type.addresses else []))
+
+    def schema(self) -> Mapping[str, Any] | None:
+        """JSON Schema of ``provider.config``; None if there is none, while not loaded, or if it cannot be generated."""
+        return _schema(self.type.config) if self.type is not None and self.type.open is not None else None
+
+    def account_schema(self) -> Mapping[str, Any] | None:
+        """As :meth:`schema`, for the ``config`` of an account of ``allocations.clouds``."""
+        addresses = self.type.addresses if self.type is not None else None
+        return _schema(addresses.config) if addresses is not None else None
+
+
+def _schema(model: Any) -> Mapping[str, Any] | None:
+    try:
+        return schema(model)
+    except Exception:  # noqa: BLE001 - plugin code must not break a listing, which does not need the schema
+        return None
 
 
 class Catalog:

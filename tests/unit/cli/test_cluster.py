@@ -31,6 +31,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         (("eu", "--from-kubeconfig", "x", "--provider", "No"), "provider"),
         (("eu", "--print-manifests", "--apply"), "--print-manifests only prints, and cannot be combined with --apply"),
         (("eu", "--print-manifests", "--rotate"), "cannot be combined with --rotate"),
+        (("eu", "--print-manifests", "--allow-evictions", "edge"), "--allow-evictions needs --allow-allocations"),
     ],
 )
 def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str) -> None:
@@ -46,9 +47,12 @@ def test_manifests_are_printed_without_any_access(
 ) -> None:
     """--print-manifests contacts no cluster and prints nothing on stderr."""
     monkeypatch.setenv("KUBECONFIG", "/nosuch")
-    code, out, err = said(capsys, "add", "eu", "--print-manifests", "--allow-services", "edge, ingress")
+    rights = ("--allow-services", "edge, ingress", "--allow-allocations", "--allow-evictions", "shop")
+    code, out, err = said(capsys, "add", "eu", "--print-manifests", *rights)
     assert (code, err) == (0, "")
     assert "namespace: ingress" in out
+    assert "namespace: shop" in out
+    assert "name: endpointslice-hub-allocations" in out
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from hub.onboarding.manifests import (
     place,
 )
 
-ACCESS = Access("eu", services=("ingress", "edge", "edge"))
+ACCESS = Access("eu", services=("ingress", "edge", "edge"), allocations=True, evictions=("edge",))
 
 
 def rules(kind: str, name: str) -> list[str]:
@@ -31,13 +31,14 @@ def rules(kind: str, name: str) -> list[str]:
     ]
     written = set()
     for rule in (rule for manifest in found for rule in manifest["rules"]):
-        (group,), (resource,), name = rule["apiGroups"], rule["resources"], " ".join(rule.get("resourceNames", ()))
-        written.add(f"{resource}{group and '.'}{group}{name and ' '}{name}: {', '.join(rule['verbs'])}")
+        (group,), name = rule["apiGroups"], " ".join(rule.get("resourceNames", ()))
+        for resource in rule["resources"]:
+            written.add(f"{resource}{group and '.'}{group}{name and ' '}{name}: {', '.join(rule['verbs'])}")
     return sorted(written)
 
 
 def test_the_rights_are_those_that_the_hub_misses_by_name() -> None:
-    """The permissions are those that the hub's errors name: Nodes, kube-system, Services, and own tokens."""
+    """The permissions are those that the hub's errors name."""
     assert rules("ClusterRole", "endpointslice-hub-remote") == sorted([NODES.rule, RULE])
     assert rules("Role", "endpointslice-hub-remote") == sorted([SERVICES.rule, SLICES_RULE])
     assert rules("Role", "endpointslice-hub-token") == ["serviceaccounts/token endpointslice-hub: create"]
@@ -58,6 +59,10 @@ def test_everything_is_known_again() -> None:
         "RoleBinding edge/endpointslice-hub-remote",
         "Role ingress/endpointslice-hub-remote",
         "RoleBinding ingress/endpointslice-hub-remote",
+        "ClusterRole endpointslice-hub-allocations",
+        "ClusterRoleBinding endpointslice-hub-allocations",
+        "Role edge/endpointslice-hub-allocations",
+        "RoleBinding edge/endpointslice-hub-allocations",
     ]
 
 

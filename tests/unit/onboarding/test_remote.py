@@ -152,10 +152,25 @@ async def test_namespaces_of_services_must_exist() -> None:
     assert {step.done for step in steps} == {"created"}
 
 
+async def test_namespaces_of_evictions_must_exist() -> None:
+    """A namespace whose Pods may be evicted must exist; nothing is written before that is known."""
+    cluster = Cluster(granted=None)
+    with pytest.raises(Refused, match="cluster eu has no namespace team; create it, or leave it out of --allow-evict"):
+        await granted(cluster, Access("eu", allocations=True, evictions=("team",)))
+    assert cluster.granted == {}
+
+
 async def test_rights_of_earlier_runs_are_reported() -> None:
-    """Namespaces that an earlier run allowed are listed, if Roles may be listed."""
-    cluster = Cluster(granted=Access("eu", services=("b", "a", "kept")))
-    assert await more_rights(cast("Any", cluster), Access("eu", services=("kept",))) == ["a", "b"]
+    """What an earlier run allowed and this one does not is listed, if roles may be read."""
+    earlier = Access("eu", services=("b", "a", "kept"), allocations=True, evictions=("a", "kept"))
+    cluster = Cluster(granted=earlier)
+    assert await more_rights(cast("Any", cluster), earlier) == []
+    kept = Access("eu", services=("kept",), evictions=("kept",))
+    assert await more_rights(cast("Any", cluster), kept) == [
+        "read Services in a, b",
+        "change labels of Nodes",
+        "evict Pods in a",
+    ]
     cluster.forbidden = {"Role"}
     assert await more_rights(cast("Any", cluster), ACCESS) == []
 
@@ -265,7 +280,7 @@ async def test_a_namespace_whose_pods_may_not_be_listed_is_kept() -> None:
 
 async def test_without_apply_nothing_is_deleted() -> None:
     """Without ``--apply``, the objects are only listed, Roles of earlier runs and the namespace included."""
-    access = Access("eu", services=("team",))
+    access = Access("eu", services=("team",), allocations=True, evictions=("team",))
     cluster, steps = Cluster(granted=access), list[Step]()
     cluster.granted[ROLE]["metadata"]["labels"] = {}
     await withdraw(cast("Any", cluster), ACCESS, steps, apply=False)
@@ -283,7 +298,7 @@ async def test_objects_of_other_clusters_are_no_leftovers() -> None:
 def test_commands_for_the_owners_of_the_cluster() -> None:
     """The commands delete everything that ``hub cluster add`` made."""
     assert removal_commands(ACCESS) == [
-        "kubectl delete clusterrolebinding,clusterrole endpointslice-hub-remote",
+        f"kubectl delete clusterrolebinding,clusterrole -l {SELECTOR},endpointslice-hub/cluster=eu",
         f"kubectl delete rolebinding,role -A -l {SELECTOR},endpointslice-hub/cluster=eu",
         "kubectl delete serviceaccount endpointslice-hub -n endpointslice-hub",
         "kubectl delete namespace endpointslice-hub   # if nothing else uses it",

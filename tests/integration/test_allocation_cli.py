@@ -1,0 +1,144 @@
+"""The commands about allocations, online and offline, on a real API server with a simulated cloud."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hub.cli import cli
+from tests.integration.test_allocations import ADDRESSES, PATH, REGISTRY, Scene, scene
+from tests.support.allocations import CRD, allocation
+from tests.support.hub import RunningHub
+from tests.support.waiting import eventually
+
+__all__ = ["scene"]
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(scene: Scene) -> Run:
+    """Runs a command on the scene's registry, in this process, where the simulated cloud is."""
+
+    def command(*arguments: str) -> Result:
+        access = ["--kubeconfig", str(scene.world.kubeconfig)]
+        registry = ["--registry", str(scene.world.path)]
+        return CliRunner().invoke(cli, [arguments[0], *registry, *access, *arguments[1:]])
+
+    return command
+
+
+def observe(scene: Scene) -> None:
+    """Set mode observe."""
+    scene.world.write_text(REGISTRY.replace("enforce", "observe"))
+
+
+def test_plan_names_the_moves_and_changes_nothing(scene: Scene, run: Run) -> None:
+    """In mode observe, hub plan lists what would be attached and exits 1; nothing is written anywhere."""
+    observe(scene)
+    result = run("plan")
+    assert result.exit_code == 1, result.output
+    rows = [line.split() for line in result.output.splitlines() if line.startswith("198.18.")]
+    expected = [(address, "free", "→", "Free") for address in ADDRESSES]
+    assert [(*row[:3], row[4]) for row in rows] == expected, result.output
+    assert "0 changed; 2 reserved addresses to move" in result.output
+    document = json.loads(run("plan", "-o", "json").output)
+    assert [(move["address"], move["from"], move["cause"]) for move in document["addresses"]] == [
+        (address, "", "Free") for address in ADDRESSES
+    ]
+    assert document["changes"]
+    assert scene.holders() == []
+    assert scene.status() == {}
+    assert not [call for call in scene.cloud.log if call.kind == "write"]
+
+
+def test_allocations_shows_states_nodes_and_reasons(scene: Scene, run: Run) -> None:
+    """After a hub has attached the addresses, the command shows their nodes, offline, as table and as JSON."""
+    with RunningHub(scene.world):
+        nodes = scene.awaits()
+    table, document = run("allocations"), run("allocations", "-o", "json")
+    assert table.exit_code == 0, table.output
+    rows = [line.split() for line in table.output.splitlines() if line.strip().startswith("198.18.")]
+    assert sorted(row[2] for row in rows if row[1] == "Attached") == nodes, table.output
+    found: Any = json.loads(document.output)
+    assert sorted(address["node"] for address in found["allocations"][0]["addresses"]) == nodes
+    assert run("plan").exit_code == 0, "nothing moves"
+
+
+def test_unknown_names_are_suggested(scene: Scene, run: Run) -> None:
+    """A misspelt allocation is refused with the closest name; an outage of the cloud is exit code 4."""
+    result = run("allocations", "wbe")
+    assert result.exit_code == 1
+    assert "there is no NetIPAllocation wbe (did you mean web?)" in result.stderr
+    scene.cloud.fail("error", times=None)
+    assert run("allocations").exit_code == 4
+
+
+def test_why_explains_an_address(scene: Scene, run: Run) -> None:
+    """The command why shows claim, holder, and why other nodes cannot take the address."""
+    with RunningHub(scene.world):
+        first, _ = scene.awaits()
+    scene.cordon(first)
+    address = next(address for address in ADDRESSES if scene.cloud.holder_of(address) == first)
+    result = run("why", address)
+    assert result.exit_code == 0, result.output
+    assert "allocation/web" in result.output
+    assert "Drained" in result.output
+
+
+def test_pause_keeps_an_address_until_resume(scene: Scene) -> None:
+    """A paused allocation keeps its addresses on a cordoned node; after resume they move."""
+    access = ["--kubeconfig", str(scene.world.kubeconfig)]
+    scene.world.hub_cluster.grant(
+        "hub", {"apiGroups": ["netinfra.darkbrains.com"], "resources": ["netipallocations"], "verbs": ["patch"]}
+    )
+    with RunningHub(scene.world) as running:
+        first, _ = scene.awaits()
+        assert CliRunner().invoke(cli, ["pause", "allocation/web", *access]).exit_code == 0
+        scene.cordon(first)
+
+        def waits() -> bool:
+            allocating = running.hub.allocating
+            assert allocating is not None
+            return any(found.reason == "Paused" for found in allocating.verdicts.values())
+
+        eventually(waits, 60)
+        assert first in scene.holders()
+        assert CliRunner().invoke(cli, ["resume", "allocation/web", *access]).exit_code == 0
+        eventually(lambda: first not in scene.holders(), 20)
+
+
+def check(scene: Scene) -> Result:
+    """Run ``hub check --online`` on the scene's registry."""
+    access = ["--kubeconfig", str(scene.world.kubeconfig)]
+    return CliRunner().invoke(cli, ["check", str(scene.world.path), "--online", *access])
+
+
+def account_row(result: Result) -> str:
+    """What the check says about account ``main``, with single spaces."""
+    return next(" ".join(line.split()) for line in result.output.splitlines() if line.startswith("main "))
+
+
+def test_check_online_describes_every_account(scene: Scene) -> None:
+    """A reachable account is ok, without and with allocations; an address that is not reserved is named."""
+    scene.api.delete(f"{PATH}/web")
+    result = check(scene)
+    assert (result.exit_code, account_row(result)) == (0, "main 0 simulated-cloud ok"), result.output
+    scene.api.post(PATH, allocation("web", reservedIPs=["198.18.0.9"], cloud={"provider": "simulated-cloud"}))
+    assert account_row(check(scene)).startswith("main 1 simulated-cloud ok, except 198.18.0.9: ")
+    assert not [call for call in scene.cloud.log if call.kind == "write"]
+
+
+def test_check_online_fails_without_an_answer_or_the_kind(scene: Scene) -> None:
+    """An account whose cloud refuses the credential fails, and so do allocations that cannot be read."""
+    (scene.world.folder / "credential").write_text("wrong")
+    scene.api.delete(CRD)
+    result = check(scene)
+    assert result.exit_code == 1, result.output
+    assert "credential" in account_row(result), result.output
+    assert "hub allocations crd | kubectl apply -f -" in result.output
+    assert "online: 2 of 3 failed" in result.output
