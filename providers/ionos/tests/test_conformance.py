@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import hub_provider_ionos
+from aiohttp import web
 from hub_provider_ionos.testing import DATACENTER, TOKEN, IonosFake
 from hub_testkit.addresses.conformance import AddressProviderConformance
 from hub_testkit.addresses.fake import Ability, Request, World
@@ -79,8 +80,8 @@ class KitFake(IonosFake):
         self.cloud.seconds = seconds
         self.cloud.error = "the request could not be carried out" if ill else ""
 
-    def _take(self, kind: str, *, later_page: bool) -> str:
-        fault = super()._take(kind, later_page=later_page)
+    def _take(self, kind: str, request: web.Request) -> str:
+        fault = super()._take(kind, request)
         if fault == "unauthorized":
             self.token = f"fake-token-{len(self.issued) + 1}"
             self.issued.append(self.token)

@@ -166,11 +166,10 @@ class Feed(Generic[T]):
             listing = self._lists.get(self.key) if self._error is None else None
             if listing is not None and listing.started >= moment:
                 return cast("Listing[T]", listing)
-            asked = max(moment, self._hub.clock.now())
             self._wanted = True
             self._kick.set()
             await asyncio.shield(self._outcome)
-            if self._error is not None and self._attempted >= asked:
+            if self._error is not None and self._attempted >= moment:
                 if isinstance(self._error, QuotaExceeded):
                     raise QuotaExceeded(str(self._error), retry_after=self._error.retry_after)
                 raise self._repeated(self._error)

@@ -48,12 +48,11 @@ class Change:
     path: str
     nic: Object
     body: Object
+    before: list[str]
     created: float
     ends: float
     error: str = ""
     status: str = "RUNNING"
-    shown: bool = False
-    """Whether the NIC shows the new addresses already."""
 
 
 class Cloud:
@@ -197,7 +196,7 @@ class Cloud:
         change = self.requests.get(identity)
         if change is None:
             raise missing()
-        metadata = {
+        metadata: Object = {
             "status": change.status,
             "message": change.error if change.status == "FAILED" else "",
             "targets": [],
@@ -224,21 +223,19 @@ class Cloud:
         ips = body["ips"]
         if not ips:  # null and [] let the API choose an address
             ips = [f"198.51.100.{next(self._numbers)}"]
-        old = nic["properties"]["ips"] or []
+        old: list[str] = nic["properties"]["ips"] or []
         for ip in ips:
             if ip not in old and not any(ip in block["properties"]["ips"] for block in self.blocks.values()):
                 raise Problem(422, "100", f"[VDC-5-2] IP {ip} is not reserved in this location")
             if ip not in old and self.consumers(ip):
                 raise Problem(422, "100", f"[VDC-5-3] IP {ip} is already in use")
         now, identity = time.monotonic(), str(uuid4())
-        change = Change(path, nic, {**body, "ips": list(ips)}, now, now + self.seconds, self.error)
+        change = Change(path, nic, {**body, "ips": list(ips)}, old, now, now + self.seconds, self.error)
         self.requests[identity] = change
         self.changes += 1
         nic["metadata"]["state"] = "BUSY"
         if self.early:
-            nic["properties"]["ips"], change.shown = list(ips), True
-        if self.seconds:  # otherwise the change has ended when its answer arrives
-            return identity
+            nic["properties"]["ips"] = list(ips)
         self.settle()
         return identity
 
@@ -246,8 +243,8 @@ class Cloud:
         """Ends the changes whose time is over."""
         for change in self.requests.values():
             if change.status == "RUNNING" and change.ends <= time.monotonic():
-                old = change.nic["properties"]["ips"] or []
-                used = [ip for ip in change.body["ips"] if not change.shown and ip not in old and self.consumers(ip)]
+                change.nic["properties"]["ips"] = change.before
+                used = [ip for ip in change.body["ips"] if ip not in change.before and self.consumers(ip)]
                 change.error = change.error or (f"IP {used[0]} is already in use" if used else "")
                 if not change.error:
                     change.nic["properties"].update(change.body)

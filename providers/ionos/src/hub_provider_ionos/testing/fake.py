@@ -31,6 +31,8 @@ PROBLEMS: Final[dict[str, Problem]] = {
     "forbidden": Problem(403, "331", "Access Denied"),
     "missing": missing(),
     "conflict": Problem(409, "100", "the resource was changed"),
+    "busy": Problem(422, "200", "[VDC-5-1] Operation cannot be executed since this NIC is busy"),
+    "used": Problem(422, "100", "[VDC-5-3] IP is already in use"),
 }
 """Faults with an error of the API."""
 
@@ -52,6 +54,7 @@ class Fault:
     name: str
     left: int | None
     on: str
+    path: str
 
 
 class IonosFake:
@@ -105,7 +108,7 @@ class IonosFake:
 
     # --- faults --------------------------------------------------------------------------------------
 
-    def fail(self, fault: str, *, times: int | None = 1, on: str = "any") -> None:
+    def fail(self, fault: str, *, times: int | None = 1, on: str = "any", path: str = "") -> None:
         """Makes the next requests fail.
 
         Args:
@@ -114,11 +117,12 @@ class IonosFake:
                 body that does not end).
             times: how many requests; None = all until :meth:`heal`.
             on: "read", "write" or "any".
+            path: only requests whose path ends with this.
         """
         self._healed.clear()
         if fault == "lost-page":
             self.page = 2
-        self._faults.append(Fault(fault, times, on))
+        self._faults.append(Fault(fault, times, on, path))
 
     def heal(self) -> None:
         """Ends all faults and lets go of silent requests."""
@@ -126,10 +130,13 @@ class IonosFake:
         self.page = 1000
         self._healed.set()
 
-    def _take(self, kind: str, *, later_page: bool) -> str:
+    def _take(self, kind: str, request: web.Request) -> str:
         """Returns the fault of a request; "" if it shall succeed."""
+        first_page = request.query.get("offset", "0") == "0"
         for fault in self._faults:
-            if fault.left == 0 or fault.on not in ("any", kind) or (fault.name == "lost-page" and not later_page):
+            if fault.left == 0 or fault.on not in ("any", kind) or not request.path.endswith(fault.path):
+                continue
+            if fault.name == "lost-page" and first_page:
                 continue
             fault.left = None if fault.left is None else fault.left - 1
             return fault.name
@@ -165,7 +172,7 @@ class IonosFake:
         return response
 
     async def _answer(self, request: web.Request, served: Served) -> web.StreamResponse:
-        fault = self._take(served.kind, later_page=int(request.query.get("offset", "0")) > 0)
+        fault = self._take(served.kind, request)
         if fault == "silent":
             await self._healed.wait()
             return _Cut(b"")
