@@ -122,7 +122,7 @@ class Cloud:
         room = instance not in self.holders.values() and machine.takes
         return Present(machine.running, zone=machine.zone, room=room, before="nat" if machine.ephemeral else "")
 
-    def step(self, kind: str, order: Order, now: float) -> Step:
+    def step(self, kind: str, order: Order, now: float) -> Step:  # noqa: C901 - one branch for each kind of step
         """Carry out a step with compare-and-set.
 
         Raises:
