@@ -35,6 +35,7 @@ KINDS: Final[dict[str, int]] = {
     "nothing": 16,
     "cordon": 8,
     "uncordon": 8,
+    "chase": 5,
     "fail": 7,
     "recover": 9,
     "join": 6,
@@ -77,6 +78,10 @@ KINDS: Final[dict[str, int]] = {
     "resume": 5,
     "taint": 1,
     "untaint": 4,
+    "races": 1,
+    "no-races": 3,
+    "unlisted": 1,
+    "listed": 3,
     "freeze": 2,
     "kill": 3,
     "restart": 2,
@@ -120,7 +125,7 @@ class Run:
         if seed % 2:
             world.limits = AllocationLimits(moves=1.0, window=60.0, dwell=60.0)
         for cluster in world.clusters:
-            for _ in range(4):
+            for _ in range(5):
                 self._join(cluster)
         workload = WORKLOAD if seed % 2 else None
         world.allocate("a", ("198.18.0.1", "198.18.0.2"), workload_ref=workload, eviction="Evict")
@@ -180,7 +185,8 @@ class Run:
         world, cloud = self.world, self.world.cloud
         cloud.down = cloud.ill = cloud.read_only = cloud.denied = cloud.quota = False
         cloud.hidden.clear()
-        cloud.length = world.lose_answer = world.late = 0.0
+        cloud.length = world.lose_answer = world.late = world.races = 0.0
+        world.pods_listed = True
         for operation in cloud.operations.values():
             operation.ends = min(operation.ends, world.now)
         for machine in cloud.machines.values():
@@ -210,7 +216,21 @@ class Run:
 
     def _node(self, where: int) -> tuple[str, str]:
         nodes = [(name, node) for name, cluster in self.world.clusters.items() for node in sorted(cluster.nodes)]
+        held = set(self.world.cloud.holders.values())
+        holders = [(name, node) for name, node in nodes if self.world.clusters[name].instances[node] in held]
+        if where % 2 and holders:  # what happens to them matters more
+            nodes = holders
         return nodes[where % len(nodes)] if nodes else (LOCAL, "")
+
+    def _target(self, where: int) -> tuple[str, str]:
+        """A node that an address is going to, or has just come to."""
+        moves = [
+            (max(entry.moves, default=""), found.spec.cluster or LOCAL, entry.move.to if entry.move else entry.node)
+            for found in self.world.objects.values()
+            for entry in (found.status.addresses if found.status else ())
+        ]
+        at, cluster, node = max(moves, default=("", LOCAL, ""))
+        return (cluster, node) if at else self._node(where)
 
     def _address(self, where: int) -> str:
         addresses = sorted(self.world.cloud.holders)
@@ -231,6 +251,10 @@ class Run:
         match what:
             case "cordon" | "uncordon":
                 world.edit(cluster, node, unschedulable=what == "cordon")
+            case "chase":
+                cluster, node = self._target(where)
+                changes = ({"unschedulable": True}, {"ready": "Unknown"}, {"ready": "Unknown", "deleting": True})
+                world.edit(cluster, node, **changes[where % 3])
             case "fail" | "recover":
                 world.edit(cluster, node, ready="True" if what == "recover" else "Unknown")
             case "join":
@@ -305,6 +329,11 @@ class Run:
                 world.edit(
                     cluster, node, taints=(Taint(keys[where % len(keys)], "NoSchedule"),) if what == "taint" else ()
                 )
+            case "races" | "no-races":
+                world.races = 0.3 if what == "races" else 0.0
+            case "unlisted" | "listed":
+                world.pods_listed = what == "listed"
+                world.changed()
             case "freeze" if not self.calm:
                 world.freeze()
             case "kill" | "restart" if not self.calm:

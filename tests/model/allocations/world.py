@@ -118,6 +118,9 @@ class World:
         self.latency = 0.1
         self.limits = AllocationLimits()
         self.lose_answer = 0.0
+        self.pods_listed = True
+        self.races = 0.0
+        """How many of the passes meet an allocation that somebody changes while they plan."""
         self.late = 0.0
         """How many of the calls take effect so late that their caller has given up."""
         self.approvals: set[str] = set()
@@ -152,7 +155,7 @@ class World:
                 self.leader.dirty, self.leader.wake = True, 0.0
             if self.now >= ends and not (self.leader is not None and self.leader.dirty):
                 return
-        raise AssertionError("the hub does not come to rest")
+        raise AssertionError("A5: the hub does not come to rest")
 
     def changed(self) -> None:
         """Something that a process watches has changed."""
@@ -205,7 +208,7 @@ class World:
             process.dirty = False
             self._pass(process)
             rounds += 1
-            assert rounds < 200, "the hub plans without end"
+            assert rounds < 200, "A5: the hub plans without end"
 
     def view(self, process: Process) -> View:
         """What a process knows now."""
@@ -221,7 +224,7 @@ class World:
         pods = {
             (key, workload): Pods(tuple(pod for pod in [self.clusters[key.cluster].pods.get(key.name)] if pod), 1)
             for key, workload in process.asked_pods
-            if key.cluster in self.clusters and self.clusters[key.cluster].synced
+            if self.pods_listed and key.cluster in self.clusters and self.clusters[key.cluster].synced
         }
         frozen = "401: the credential is not valid" if self.cloud.denied else ""
         return View(
@@ -282,6 +285,9 @@ class World:
         process.memory, process.last = found.memory, found
         waits = [at for at in (found.wake, process.claims.wake) if at is not None]
         process.wake = min(waits) if waits else 0.0
+        if self.races and self.rng.random() < self.races and self.objects:
+            name = self.rng.choice(sorted(self.objects))
+            self.put(name, self.objects[name])
         if not self._store_all(process, view, found):
             process.dirty = True
             return
