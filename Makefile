@@ -6,7 +6,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help screenshots demo test test-nightly test-model faults fuzz soak unit check static format bench bench-copy bench-health bench-scale mutants docs image sbom audit deps servers clean
+.PHONY: help screenshots demo test test-nightly test-model faults fuzz soak unit check static format bench bench-allocations bench-copy bench-health bench-scale mutants docs image sbom audit deps servers clean
 
 help:
 	@echo "make demo     run the hub on simulated clusters; needs no Kubernetes"
@@ -24,6 +24,7 @@ help:
 	@echo "make mutants  change the code in 200 random places, one at a time, and list changes that no unit test detects"
 	@echo "make bench-health  measure health checks: CPU, cadence, detection (needs user namespaces)"
 	@echo "make bench-scale  measure the hub on 500 clusters: 30 minutes"
+	@echo "make bench-allocations  measure moves of reserved addresses: 8 minutes"
 	@echo "make bench-copy  compare a copied Service with a client-go watcher"
 	@echo "make docs     build the documentation site in build/docs/site; fails on broken links"
 	@echo "make image    build the container image as build/endpointslice-hub.oci.tar, without a container engine"
@@ -104,6 +105,9 @@ bench-health: .venv/.stamp
 
 bench-scale: servers
 	@$(BIN)/python -m benchmarks.scale $(ARGS)
+
+bench-allocations: .venv/.stamp
+	@$(BIN)/python -m benchmarks.allocations $(ARGS)
 
 bench-copy: servers
 	@$(BIN)/python benchmarks/service_copy.py $(ARGS)

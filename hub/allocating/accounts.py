@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from hub.allocating.metrics_catalog import LATENCIES
 from hub.allocations.view import Answer, Inspection, NodeKey
 from hub.cloud import (
     AddressState,
@@ -35,7 +36,7 @@ from hub.observe.providers.host import CLOSE_DEADLINE, Prepared, ProviderHost
 from hub.observe.providers.status import Health, ProviderStatus
 from hub.plugin.addresses import AddressProvider
 from hub.registry.spec import AccountSpec
-from hub.runtime.tally import WRITE_BOUNDS, Tally
+from hub.runtime.tally import Tally
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ class Account:
         answers: address -> last answer.
         inspections: instance -> last answer.
         instances: node -> id of its instance; None if the provider does not recognise the node.
-        calls: (operation, error type or "") -> number of calls.
+        calls: (operation, name of the error's class or "") -> number of calls.
         durations: operation -> durations of its calls in seconds.
     """
 
@@ -79,6 +80,8 @@ class Account:
         self._health = Health(f"account {spec.name}, provider {spec.provider.name}", host.clock)
         self._calls = Calls(f"account {spec.name}:")
         self._wake = asyncio.Event()
+        self._forgotten = 0.0
+        """Answers to questions that were asked before this time do not count."""
         self._describe: tuple[str, ...] = ()
         self._inspect: set[str] = set()
         self._nodes: dict[NodeKey, Node] = {}
@@ -126,6 +129,16 @@ class Account:
         self._inspect.update(instances)
         if self._describe or self._inspect:
             self._wake.set()
+
+    def forget(self) -> None:
+        """Forget all answers, also those under way: another process may have changed what they say."""
+        self._forgotten = self._time()
+        self.answers, self.inspections = {}, {}
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether there is no answer about addresses yet, and no failure."""
+        return not self.answers and self.status.state != "degraded"
 
     def note_nodes(self, cluster: str, changed: Iterable[Node], gone: Iterable[str]) -> None:
         """Note new, changed and deleted nodes of a cluster; the provider recognises their instances."""
@@ -181,11 +194,15 @@ class Account:
             if instances := sorted(self._inspect):
                 at = self._time()
                 found = await self._call("inspect", _read(instances, "inspect", _INSTANCES), ASK_DEADLINE)
+                if at < self._forgotten:
+                    return
                 self._inspect.difference_update(instances)
                 self.inspections.update({name: Inspection(state, at) for name, state in found.items()})
             elif addresses := self._describe:
                 at = self._time()
                 states = await self._call("describe", _read(addresses, "describe", _ADDRESSES), ASK_DEADLINE)
+                if at < self._forgotten:
+                    return
                 self._describe = ()
                 self.answers = {name: Answer(state, at) for name, state in states.items()}
         except Exception as error:  # noqa: BLE001 - plugin code; the answers stay
@@ -243,7 +260,7 @@ class Account:
         finally:
             if operation != "recognise":
                 self.calls[operation, kind] = self.calls.get((operation, kind), 0) + 1
-                tally = self.durations.setdefault(operation, Tally(WRITE_BOUNDS))
+                tally = self.durations.setdefault(operation, Tally(LATENCIES))
                 tally.note(self._host.clock.now() - started)
 
     async def _open(self) -> tuple[Prepared, AddressProvider]:

@@ -45,6 +45,7 @@ IN_MOVE: Final = ("Detaching", "Attaching", "RollingBack")
 WAITING_REASONS: Final = (
     *("Invalid", "Conflict", "Unknown", "Elsewhere", *IN_MOVE),
     *("NoNode", "Backoff", "Withheld", "OwnNode", "Paused", "Quota", "Observe"),  # of Pending, and below of Leaving
+    *("Confirming", "Queued", "Settling", "CloudFailed", "OtherController", "SchemaOutdated"),
     *("Grace", "Dwell", "PodsRunning", "NoCandidate", "Flapping"),
 )
 """Values of ``reason`` of ``waiting``: the reason of a Pending or Leaving address, otherwise its state."""

@@ -21,12 +21,13 @@ from hub.allocating.follow import RULE as ALLOCATIONS_RULE
 from hub.allocating.interlock import Interlock
 from hub.allocating.pods import PodWatch
 from hub.allocating.rights import MissingRight
+from hub.allocating.tallies import Tallies
 from hub.allocations import view as values
 from hub.allocations.claims import Claims, account_of, claims
 from hub.allocations.plan import plan
 from hub.allocations.spec import LABEL_READY, Allocation, Defaults, NetIPAllocation, Status, read
 from hub.allocations.status import stalled_status, with_stalled
-from hub.allocations.view import Memories, NodeKey, Plan, Site, Verdict, View
+from hub.allocations.view import Memories, NodeKey, Outcome, Plan, Site, Verdict, View
 from hub.errors import HubError, Invalid, NotFound, NotLeader
 from hub.kube.client import Client
 from hub.model import LOCAL, Finding, Node
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 UNASSIGNED: Final = ""
 """The queue's key for allocations without an account."""
 WORKERS: Final = 2
+FROZEN: Final = ("Stalled", "True", "CloudFailed")
+"""Type, status and reason of the condition of an allocation whose account had a terminal error."""
 OUTDATED_CRD: Final = "the NetIPAllocation CRD has no status: hub allocations crd | kubectl apply -f -"
 
 
@@ -80,6 +83,10 @@ class Allocating:
         plans: account -> its last plan.
         accounts: the accounts by name.
         verdicts: address -> the decision about it.
+        statuses: allocation -> the status that the last pass of the leader wanted, whether or not it could be stored.
+        failing: allocation -> whether that status needs a person: a terminal error of the cloud, or an address that is
+            Invalid, Conflict or Elsewhere.
+        tallies: counts for the metrics.
     """
 
     def __init__(
@@ -99,6 +106,9 @@ class Allocating:
         self.spec = AllocationsSpec({})
         self.plans: dict[str, Plan] = {}
         self.accounts: dict[str, Account] = {}
+        self.statuses: dict[str, Status] = {}
+        self.failing: dict[str, bool] = {}
+        self.tallies = Tallies()
         self.time = SteadyTime(clock)
         self.leading = False
         self.settled = 0.0
@@ -166,10 +176,17 @@ class Allocating:
         self._tasks[name] = asyncio.create_task(supervise(name, work, self._clock), name=name)
 
     def set_leading(self, *, leading: bool, settle: float = 0.0) -> None:
-        """Note whether this process may act; with ``settle``, its first new move waits so many seconds."""
+        """Note whether this process may act; with ``settle``, its first new move waits so many seconds.
+
+        The accounts forget what they answered before: the records may be newer.
+        """
         if leading != self.leading:
             self.leading = leading
+            self.statuses.clear()
+            self.failing.clear()
             self.settled = self.time.now() + settle if settle else 0.0
+            for account in self.accounts.values():
+                account.forget()
             self.wake()
 
     async def settled_once(self, seconds: float) -> None:
@@ -246,6 +263,11 @@ class Allocating:
         return self._store.objects
 
     @property
+    def known(self) -> list[Allocation]:
+        """The allocations as values, as of the last pass."""
+        return [value for _, _, value in self._values.values()]
+
+    @property
     def trouble(self) -> str:
         """Why the allocations are not served; "" if they are."""
         return self._observed.problem or self.problem
@@ -261,8 +283,11 @@ class Allocating:
             found[name] = known
         for name in self._values.keys() - found.keys():
             self._reporter.ended(name)
+            self.tallies.forget(name)
+            self.statuses.pop(name, None)
+            self.failing.pop(name, None)
         self._values = found
-        return [value for _, _, value in found.values()]
+        return self.known
 
     # --- passes ------------------------------------------------------------------------------------------
 
@@ -304,15 +329,19 @@ class Allocating:
     ) -> None:
         account = self.accounts[key]
         mine = tuple(found for found in allocations if account_of(found, known)[0] == key)
-        view = self._view(account, known[key], mine, allocations)
-        found = plan(view, now)
+        self.tallies.failed(mine, self.executor.outcomes.get(key, {}))
+        found = plan(self._view(account, known[key], mine, allocations), now)
         self._memories[key] = found.memory
         self.plans[key] = found
-        if self.leading:
-            for allocation in mine:
+        # A new leader changes nothing before the cloud's first answer.
+        acts = self.leading and not (found.questions.describe and account.unanswered)
+        with self.tallies.passing(mine if acts else (), self._clock, self.failing):
+            for allocation in mine if acts else ():
+                self.tallies.recorded(found.statuses[allocation.name].addresses, found.memory, now)
                 await self._store_status(allocation, found.statuses[allocation.name])
                 self._report(allocation, found)
-            for act in found.acts if self._act and not self.problem else ():
+        if acts and self._act and not self.problem:
+            for act in found.acts:
                 self.executor.start(account, act)
         wanted = {address for allocation in mine for address in (*allocation.addresses, *allocation.entries)}
         account.ask(wanted if found.questions.describe else (), found.questions.inspect)
@@ -402,14 +431,14 @@ class Allocating:
         """Say why nothing is done for allocations without an account; holder and label stay."""
         if not self.leading:
             return
-        for allocation in allocations:
-            name, reason, message = account_of(allocation, known)
-            if name:
-                continue
-            if broken := self.spec.broken.get(allocation.account):
-                reason, message = "AccountBroken", f"account {allocation.account} is frozen: {broken}"
-            status = stalled_status(allocation, reason, message, self._identity, now)
-            await self._store_status(allocation, status)
+        unassigned = [found for found in allocations if not account_of(found, known)[0]]
+        with self.tallies.passing(unassigned, self._clock, self.failing):
+            for allocation in unassigned:
+                _, reason, message = account_of(allocation, known)
+                if broken := self.spec.broken.get(allocation.account):
+                    reason, message = "AccountBroken", f"account {allocation.account} is frozen: {broken}"
+                status = stalled_status(allocation, reason, message, self._identity, now)
+                await self._store_status(allocation, status)
 
     async def _store_status(self, allocation: Allocation, status: Status) -> None:
         """Store a status if it differs; a conflict ends the pass, and the next one plans again.
@@ -419,6 +448,8 @@ class Allocating:
         """
         if missing := self._missing_rights(allocation):
             status = with_stalled(allocation, status, "Forbidden", "; ".join(missing), self.time.now())
+        self.statuses[allocation.name] = status
+        self.failing[allocation.name] = _failing(status, self.executor.outcomes.get(status.account, {}))
         if status == allocation.status and not self.problem:
             return
         before = self._store.objects.get(allocation.name)
@@ -442,6 +473,7 @@ class Allocating:
             self.problem = ""
             self.wake()
         self._store.wrote(found)
+        self.tallies.stored(allocation, status.addresses, self.time.now())
         if before is not None:
             self._occurrences(before, allocation, status)
 
@@ -519,6 +551,17 @@ class Allocating:
         if halted is not None and halted[0] in ("OtherController", "SchemaOutdated", "Forbidden"):
             findings.append(Finding(*halted))
         self._reporter.found(object_, findings)
+
+
+def _failing(status: Status, outcomes: Mapping[str, Outcome]) -> bool:
+    """Whether a person must act: terminal error of the cloud, or an address that is Invalid, Conflict or Elsewhere."""
+    if any((found.type, found.status, found.reason) == FROZEN for found in status.conditions):
+        return True
+    for entry in status.addresses:
+        outcome = outcomes.get(entry.address) if entry.state != "Attached" else None
+        if entry.state in ("Invalid", "Conflict", "Elsewhere") or (outcome is not None and outcome.error == "terminal"):
+            return True
+    return False
 
 
 def own_node(environ: Mapping[str, str]) -> NodeKey | None:

@@ -105,13 +105,16 @@ def leave(
             return Leave("NotReady", last_move + FLAPPING_REST, "Flapping", why, inspect=True)
         at = max(machine.unready_since + allocation.not_ready_grace, last_move + REST)
         return Leave("NotReady", at, "Grace", message, inspect=True)
+    drained: Leave | None = None
     if node.unschedulable or taint(node, LEAVING_TAINTS):
-        return _drained(allocation, memory, machine, pods, rested, now)
+        drained = _drained(allocation, memory, machine, pods, rested, now)
+        if drained.cause == "Drained":
+            return drained
     wrong = moved or misfit(node, allocation)
     if wrong:
         at = max(since("Misplaced") + MISPLACED_WAIT, rested + limits.dwell)
         return Leave("Misplaced", at, "Dwell", wrong)
-    return None
+    return drained
 
 
 def _drained(

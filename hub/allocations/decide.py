@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from hub.allocations import machine
 from hub.allocations.causes import TWICE, Leave, leave, order
-from hub.allocations.observe import stay
-from hub.allocations.scene import Scene, Situation, held_for, name_of
+from hub.allocations.observe import releases, stay
+from hub.allocations.scene import INSPECTION_VALID, Scene, Situation, held_for, name_of
 from hub.allocations.serve import Want, acts
 from hub.allocations.spec import NEVER
 from hub.allocations.view import NodeKey
@@ -39,8 +39,7 @@ def decide(scene: Scene, situation: Situation, place: int) -> list[Want]:
             _elsewhere(scene, situation, what)
         case Changing():
             situation.set("Unknown", "Changing", "the cloud is changing it")
-            scene.wake(situation.answer.at + machine.CHANGING_AGAIN)
-            scene.describe |= scene.now >= situation.answer.at + machine.CHANGING_AGAIN
+            scene.refresh(situation.address, again=machine.CHANGING_AGAIN)
         case Free():
             return _free(scene, situation, place)
         case Held(instance):
@@ -54,6 +53,7 @@ def _held_by(scene: Scene, situation: Situation, instance: str, place: int) -> l
         return _held(scene, situation, instance, place)
     problems = [site.problem for site in scene.view.sites.values() if site.problem]
     if problems:  # the node may be one of theirs
+        situation.memory = replace(situation.memory, cause="", cause_since=0.0)
         situation.set("Unknown", "ClusterUnknown", problems[0])
     elif instance == situation.stored.instance and situation.stored.node:
         return _held(scene, situation, instance, place)
@@ -86,8 +86,7 @@ def _free(scene: Scene, situation: Situation, place: int) -> list[Want]:
     if situation.answer.at - memory.free < needs:
         if needs == TWICE:
             situation.set("Pending", "Confirming", "it is free; a second answer must confirm that")
-        scene.wake(memory.free + needs)
-        scene.describe |= scene.now >= memory.free + needs
+        scene.refresh(situation.address, again=memory.free + needs - situation.answer.at)
         return []
     if held_for(situation, scene.now) > WAITING and situation.stored.state == "Pending":
         scene.find(allocation.name, "AddressWaiting", f"{situation.address} waits: {situation.stored.message}")
@@ -124,7 +123,8 @@ def _held(scene: Scene, situation: Situation, instance: str, place: int) -> list
     situation.instance = instance
     situation.set("Attached")
     site = scene.site(key.cluster if key is not None else allocation.cluster)
-    if site.problem:
+    if site.problem:  # what held before begins again when the cluster is known
+        situation.memory = replace(situation.memory, cause="", cause_since=0.0)
         situation.set("Unknown", "ClusterUnknown", site.problem)
         return []
     workload = allocation.workload
@@ -202,7 +202,7 @@ def _leave_allocation(scene: Scene, situation: Situation) -> None:
         situation.dropped = True
         situation.state = ""
         return
-    if not allocation.release:
+    if not releases(scene, situation):
         if (
             key is None
             or node is None
@@ -210,11 +210,13 @@ def _leave_allocation(scene: Scene, situation: Situation) -> None:
             or _labelled_by_other(scene, key)
         ):
             situation.state = ""
+        if key is not None and situation.holder == key:  # an inspection from before it had the address is no proof
+            scene.avoid[key] = scene.now + INSPECTION_VALID
         return
     situation.set("Released", "Detach", "it is about to be detached")
     answer = situation.answer
     if answer is None:
-        scene.describe = True
+        scene.refresh(situation.address)
         situation.set(
             "Released", "NoAnswer", "waits for an answer of the cloud; remove the finalizer to let it go as it is"
         )
@@ -225,4 +227,4 @@ def _leave_allocation(scene: Scene, situation: Situation) -> None:
 
 
 def _labelled_by_other(scene: Scene, key: NodeKey) -> bool:
-    return key in scene.view.foreign_labels or any(found.live and found.holder == key for found in scene.situations)
+    return key in scene.view.foreign_labels or any(found.claimed and found.holder == key for found in scene.situations)

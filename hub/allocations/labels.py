@@ -12,7 +12,7 @@ from typing import Final
 
 from hub.allocations.causes import TWICE
 from hub.allocations.eligible import misfit, ready
-from hub.allocations.scene import Scene, Situation
+from hub.allocations.scene import REFUSAL_VALID, Scene, Situation
 from hub.allocations.spec import LABEL_READY, moment
 from hub.allocations.view import Evict, Label, NodeKey
 from hub.cloud import Held, Present
@@ -107,14 +107,14 @@ def _left(scene: Scene) -> set[NodeKey]:
 
 
 def unknown(scene: Scene) -> set[NodeKey]:
-    """Nodes that may have an address about which nothing is known now."""
-    return {
-        key
-        for situation in scene.situations
-        if situation.live and situation.answer is None
-        for key in [scene.key(situation.allocation, situation.stored.node)]
-        if key is not None
-    }
+    """Nodes that may have an address about which nothing is known now, or whose next claim is about to begin."""
+    found: set[NodeKey | None] = set()
+    for situation in scene.situations:
+        if situation.claimed and situation.answer is None:
+            found.add(scene.key(situation.allocation, situation.stored.node))
+        elif situation.claimed and not scene.view.holders.get(situation.address):
+            found.add(situation.holder)
+    return {key for key in found if key is not None}
 
 
 def _proven(scene: Scene, suspects: dict[NodeKey, float], key: NodeKey) -> bool:
@@ -124,7 +124,7 @@ def _proven(scene: Scene, suspects: dict[NodeKey, float], key: NodeKey) -> bool:
         return False
     if all(misfit(machine.node, allocation) for allocation in scene.view.allocations):
         return False
-    answers = [situation.answer for situation in scene.situations if situation.live]
+    answers = [situation.answer for situation in scene.situations if situation.claimed]
     if not answers or any(answer is None for answer in answers):
         return False
     oldest = min(answer.at for answer in answers if answer is not None)
@@ -135,10 +135,13 @@ def _proven(scene: Scene, suspects: dict[NodeKey, float], key: NodeKey) -> bool:
             scene.describe = True
         scene.wake(since + TWICE)
         return False
-    if not scene.look(machine.instance, scene.period):
+    found = scene.view.inspections.get(machine.instance)
+    if found is None or found.at < since:  # an older one may be from before the node got an address
+        scene.inspect.add(machine.instance)
         return False
-    state = scene.view.inspections[machine.instance].state
-    return isinstance(state, Present) and state.room
+    if not scene.look(machine.instance, REFUSAL_VALID):
+        return False
+    return isinstance(found.state, Present) and found.state.room
 
 
 def evict(scene: Scene, wanted: dict[NodeKey, dict[str, str]]) -> None:

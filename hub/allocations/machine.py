@@ -51,11 +51,12 @@ def begin(scene: Scene, situation: Situation, cause: str, phase: str, to: NodeKe
     began = stamp(scene.now)
     before_to = _before(scene, to)
     name = token(allocation.uid, situation.address, began, cause)[:8]
-    from_ = name_of(allocation, situation.holder)
+    from_ = name_of(allocation, situation.holder) or situation.node
     situation.move = Move(name, cause, phase, from_, name_of(allocation, to), 1, before_to=before_to, started=began)
     situation.to = name_of(allocation, to)
     if phase == "Detaching":
         situation.moves = (*situation.moves, began)[-3:]
+        situation.before = situation.before or scene.usual_before()
     scene.busy.update(key for key in (situation.holder, to) if key is not None)
 
 
@@ -89,15 +90,13 @@ def follow(scene: Scene, situation: Situation) -> None:
         _restoring(scene, situation, move, outcome)
         return
     answer = situation.answer
-    if answer is None or (outcome is not None and answer.at <= outcome.at):
-        scene.describe = True
+    after = outcome.at if outcome is not None else 0.0
+    if answer is None or answer.at <= after:
+        scene.refresh(situation.address, after)
         return
     state = answer.state
     if isinstance(state, Changing):
-        again = answer.at + CHANGING_AGAIN
-        if scene.now >= again:
-            scene.describe = True
-        scene.wake(again)
+        scene.refresh(situation.address, again=CHANGING_AGAIN)
         return
     if isinstance(state, Elsewhere | NotReserved) or _stranger(scene, situation, move, state):
         drop(scene, situation)
@@ -121,8 +120,9 @@ def _operation(scene: Scene, situation: Situation, move: Move, outcome: Outcome 
         situation.move = replace(move, operation="", attempts=move.attempts + 1)
         situation.message = outcome.message
         return True
-    if not move.operation:
-        return False
+    called = (_token(situation, move), _undo_token(situation, move))
+    if not move.operation or (outcome is not None and outcome.token in called and not accepted):
+        return False  # a call of this process came after the end of the operation
     if situation.recorded:
         scene.acts.append(Follow(situation.address, move.operation))
     return True
@@ -190,14 +190,17 @@ def _attaching(scene: Scene, situation: Situation, move: Move, state: AddressSta
             drop(scene, situation)
         return
     situation.node = ""
+    if problem := scene.site(target.cluster if target else allocation.cluster).problem:
+        situation.message = problem
+        return
     if not situation.recorded or not _cloud_acts(scene, situation, outcome):
         return
     mine = outcome if outcome is not None and outcome.token in (_token(situation, move), move.operation) else None
     undo = outcome if outcome is not None and outcome.token == _undo_token(situation, move) else None
-    undone = undo is not None and (not undo.error or undo.failures >= TARGETS)
+    undone = undo is not None and (not undo.error or undo.failures >= TARGETS or not instance)
     why = "" if undo is not None else _why_not_target(scene, situation, move, target, mine)
     if undone or why:
-        if (mine is not None or move.attempts > 1) and move.before_to and instance and not undone:
+        if undo is None and move.before_to and instance:  # an earlier process may have made room
             _undo(scene, situation, move, state, instance)
             return
         if target is not None:
@@ -223,15 +226,17 @@ def _why_not_target(
 ) -> str:
     """Why the address goes to another node than the record says; "" if it does not."""
     machine = scene.machine(target)
-    site = scene.site(target.cluster if target else situation.allocation.cluster)
-    if site.problem:
-        return ""
-    if machine is None or machine.instance is None:
+    if target is not None and target.cluster != situation.allocation.cluster and outcome is None:
+        return f"cluster {situation.allocation.cluster} is asked for now"
+    if target is None or machine is None or machine.instance is None:
         return f"node {move.to} is gone"
-    if machine.node.ready != "True" and outcome is None and move.phase == "Attaching":
+    called = outcome is not None and outcome.step != "follow"  # an earlier process may have made room only
+    if machine.node.ready != "True" and not called and move.phase == "Attaching":
         return f"node {move.to} is not Ready"
     if move.attempts > TARGETS:
         return f"node {move.to} did not take it: its operations end with errors"
+    if others := scene.occupied.get(target, set()) - {situation.address}:
+        return f"node {move.to} has {min(others)}"
     if outcome is None or not outcome.error:
         return ""
     if outcome.error in ("unsupported", "terminal", "conflict") or scene.now - outcome.first > TARGET_PATIENCE:
@@ -258,7 +263,8 @@ def _next_target(scene: Scene, situation: Situation, move: Move) -> None:
     began = move.started if attaching else stamp(scene.now)
     if target is not None:
         to = name_of(allocation, target)
-        changes = replace(move, phase="Attaching", to=to, before_to=_before(scene, target))
+        before_to = _before(scene, target) or (move.before_to if to == move.to else "")
+        changes = replace(move, phase="Attaching", to=to, before_to=before_to)
         situation.move = replace(changes, tried=tried[-8:], attempts=1, started=began, operation="")
         situation.to = to
         scene.busy.add(target)
@@ -285,7 +291,7 @@ def _next_target(scene: Scene, situation: Situation, move: Move) -> None:
 def _planned(scene: Scene, situation: Situation, move: Move) -> NodeKey | None:
     """The node that was chosen before the detach, if it still can take the address."""
     target = scene.key(situation.allocation, move.to)
-    if target is None:
+    if target is None or target.cluster != situation.allocation.cluster:
         return None
     scene.busy.discard(target)
     why = scene.why_not(situation, target)
@@ -314,6 +320,7 @@ def _attached(scene: Scene, situation: Situation, move: Move, outcome: Outcome |
     if not give_back:
         drop(scene, situation)
         return
+    situation.set("Attached", move.cause)
     situation.move = replace(
         move, phase="Restoring", before_to=give_back, operation="", attempts=1, started=stamp(scene.now)
     )

@@ -30,7 +30,17 @@ def situations(scene: Scene, allocation: Allocation) -> list[Situation]:
     for situation in found:
         situation.claimed = situation.claimed and not allocation.deleting
         situation.live = situation.claimed and scene.view.holders.get(situation.address) == allocation.uid
+        if situation.claimed:
+            scene.claims.add(situation.address)
     return found
+
+
+def releases(scene: Scene, situation: Situation) -> bool:
+    """Whether the address is to be detached, as it has left its allocation and no other one claims it."""
+    allocation, address = situation.allocation, situation.address
+    if situation.claimed or not allocation.release or address in scene.claims:
+        return False
+    return scene.view.holders.get(address, "") in ("", allocation.uid)
 
 
 def observe(scene: Scene, situation: Situation) -> None:
@@ -40,17 +50,15 @@ def observe(scene: Scene, situation: Situation) -> None:
     key = scene.key(allocation, stored.node)
     if answer is None or isinstance(answer.state, Unknown):
         situation.answer = None
-        if scene.machine(key) is not None:
+        if key is not None and scene.machine(key) is not None:
             situation.holder = key
-            scene.occupied.update([key] if key is not None else [])
+            scene.occupied.setdefault(key, set()).add(situation.address)
         return
     state = answer.state
     if isinstance(state, Held):
         situation.holder = scene.by_instance.get(state.instance)
-        if situation.holder is not None:
-            scene.occupied.add(situation.holder)
-            if situation.live:
-                scene.first_at.setdefault(situation.holder, situation)
+        if situation.holder is not None and situation.live:
+            scene.first_at.setdefault(situation.holder, situation)
         if memory.instance != state.instance:
             known = stored.instance == state.instance and not memory.instance
             placed = moment(stored.since) if known else 0.0
@@ -69,7 +77,6 @@ def hold(scene: Scene, situation: Situation) -> bool:
     if not situation.claimed:
         return False
     if not allowed(address, account.allowed):
-        situation.node = situation.instance = ""
         return stay(
             situation,
             "Invalid",
@@ -84,10 +91,8 @@ def hold(scene: Scene, situation: Situation) -> bool:
         situation.node = situation.instance = ""
         return stay(situation, "Conflict", "Waiting", "an older claim has just ended")
     if account.problem:
-        situation.move = situation.stored.move
         return stay(situation, "Unknown", "ProviderUnavailable", account.problem)
     if situation.answer is None:
-        situation.move = situation.stored.move
         last = scene.view.answers.get(address)
         why = last.state.reason if last is not None and isinstance(last.state, Unknown) else ""
         return stay(situation, "Unknown", "NoAnswer", why or "the cloud has given no complete answer")

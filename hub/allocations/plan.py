@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hub.allocations import labels, machine
 from hub.allocations.decide import decide
-from hub.allocations.observe import hold, observe, situations
+from hub.allocations.observe import hold, observe, releases, situations
 from hub.allocations.scene import Scene, Situation
 from hub.allocations.serve import Want, serve
 from hub.allocations.spec import Allocation, Status
@@ -32,7 +32,7 @@ def plan(view: View, now: float) -> Plan:
         scene.situations += situations(scene, allocation)
     for situation in scene.situations:
         observe(scene, situation)
-        if situation.live or (situation.allocation.release and not situation.claimed):
+        if situation.live or releases(scene, situation):
             machine.reserve(scene, situation)
     wants: list[Want] = []
     for situation in scene.situations:
@@ -45,8 +45,9 @@ def plan(view: View, now: float) -> Plan:
     statuses = _statuses(scene, allocations)
     _due(scene)
     acts = tuple(act for act in scene.acts if _may(scene, act))
+    claimed = [found for found in reversed(scene.situations) if found.claimed]  # of several claims, the oldest counts
     memory = Memories(
-        {found.address: found.memory for found in scene.situations if found.live},
+        {found.address: found.memory for found in claimed},
         scene.avoid,
         changed,
         suspects,
@@ -58,7 +59,7 @@ def plan(view: View, now: float) -> Plan:
         Questions(scene.describe, frozenset(scene.inspect), frozenset(scene.pods)),
         tuple(scene.findings),
         scene.next,
-        {found.address: _verdict(found) for found in reversed(scene.situations) if found.claimed},
+        {found.address: _verdict(found) for found in claimed},
         memory,
         frozenset(wanted) | labels.unknown(scene),
     )

@@ -7,11 +7,13 @@ from typing import Final
 
 from hub.allocations.causes import TWICE, Leave, is_stopped
 from hub.allocations.eligible import why_not_instance, why_not_node
-from hub.allocations.spec import NEVER, Allocation, Entry, Move, WorkloadRef, moment
+from hub.allocations.spec import LABEL_READY, NEVER, Allocation, Entry, Move, WorkloadRef, moment
 from hub.allocations.view import Act, Answer, Machine, Memory, NodeKey, Site, View
 from hub.cloud import Free, Held, Present
 from hub.model import LABEL_ZONE, Finding
 
+UNKNOWN_AGAIN: Final = 5.0
+"""Seconds between two questions about an address that a move needs to know, while the cloud does not say."""
 INSPECTION_VALID: Final = 60.0
 """Seconds that an inspection of a node with room counts; the provider looks again before it writes."""
 REFUSAL_VALID: Final = 300.0
@@ -28,10 +30,10 @@ class Situation:
         move: the wanted record; it may be followed once it is stored.
         answer: the last complete answer, if it is fresh.
         holder: the node that has the address now, or had it at the last answer; None if there is none.
+        claimed: whether the allocation lists the address and is not being deleted.
+        live: whether this claim has the address; of several claims, the oldest has it.
         leave: the cause that holds.
         hash: approves its withheld move.
-        claimed: whether its allocation lists it; otherwise only the stored status has it.
-        live: whether its allocation lists it and has the claim; otherwise an older one has it.
         looking: whether a node must be inspected before one can be chosen.
     """
 
@@ -44,7 +46,7 @@ class Situation:
         self.answer: Answer | None = None
         self.holder: NodeKey | None = None
         self.claimed = True
-        self.live = True
+        self.live = False
         self.state = "Unknown"
         self.reason = ""
         self.message = ""
@@ -93,8 +95,8 @@ class Scene:
         self.pods: set[tuple[NodeKey, WorkloadRef]] = set()
         self.busy: set[NodeKey] = set()
         """Nodes in a record, or chosen in this pass."""
-        self.occupied: set[NodeKey] = set()
-        """Nodes that have an address."""
+        self.occupied: dict[NodeKey, set[str]] = {}
+        """Node -> the addresses that it has, or may have."""
         self.first_at: dict[NodeKey, Situation] = {}
         """Node -> the address with the oldest claim that it has."""
         self.avoid = {key: until for key, until in view.memory.avoid.items() if until > now}
@@ -105,9 +107,15 @@ class Scene:
             for name, machine in site.machines.items():
                 if machine.instance is not None:
                     self.by_instance[machine.instance] = NodeKey(site.name, name)
+        self.claims: set[str] = set()
+        """Addresses that an allocation of this account lists."""
         intervals = [allocation.interval for allocation in view.allocations]
         self.period = max(self.account.interval, min(intervals, default=self.account.interval))
         """Seconds between two descriptions while nothing happens."""
+        for address, answer in view.answers.items():
+            key = self.by_instance.get(answer.state.instance) if isinstance(answer.state, Held) else None
+            if key is not None and self.fresh(address) is not None:
+                self.occupied.setdefault(key, set()).add(address)
 
     # --- time ---------------------------------------------------------------------------------------
 
@@ -128,6 +136,14 @@ class Scene:
         answer = self.view.answers.get(address)
         return answer if answer is not None and self.now - answer.at <= 2 * self.period else None
 
+    def refresh(self, address: str, after: float = 0.0, again: float = UNKNOWN_AGAIN) -> None:
+        """Ask for an answer about an address: at once if the last one is not newer than ``after``, else in a while."""
+        last = self.view.answers.get(address)
+        if last is None or last.at <= after or self.now >= last.at + again:
+            self.describe = True
+        else:
+            self.wake(last.at + again)
+
     def site(self, cluster: str) -> Site:
         """A cluster, with a problem if the account does not list it."""
         return self.view.sites.get(cluster) or Site(cluster, problem=f"cluster {cluster} is not followed")
@@ -141,7 +157,7 @@ class Scene:
         if not name:
             return None
         cluster, slash, node = name.partition("/")
-        return NodeKey(cluster, node) if slash else NodeKey(allocation.status.cluster or allocation.cluster, name)
+        return NodeKey(cluster, node) if slash else NodeKey(allocation.cluster, name)
 
     def instance(self, key: NodeKey | None) -> str:
         """The instance of a node; "" if it is not known."""
@@ -218,11 +234,14 @@ class Scene:
         machine = self.machine(key)
         if machine is None:
             return "it is gone"
-        if key in self.occupied:
+        if key in self.occupied or key in self.view.foreign_labels:
             return "it has an address"
+        if LABEL_READY in machine.node.labels:
+            return f"it has the label {LABEL_READY}, and may have an address that is not known"
         if key in self.busy:
             return "another move uses it"
         if tried or self.avoid.get(key, 0.0) > self.now:
+            self.wake(self.avoid.get(key, 0.0))
             return "it could not take an address a short time ago"
         if key == self.view.own and (
             self.limits.own_node == "never" or ("target" in self.account.cuts and self.limits.own_node != "allow")

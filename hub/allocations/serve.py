@@ -56,11 +56,13 @@ def serve(scene: Scene, wants: Sequence[Want]) -> None:
 def _serve_pool(scene: Scene, cluster: str, wants: Sequence[Want], active: int) -> int:
     members = list(scene.of_pool(cluster))
     attached = sum(found.holder is not None or bool(found.move and found.move.from_) for found in members)
-    left = budget((found.stored for found in members), attached, scene.limits, scene.now)
+    # Moves of a claim that was lost since then count too.
+    stored = (found.stored for found in scene.situations if found.allocation.cluster == cluster)
+    left = budget(stored, attached, scene.limits, scene.now)
     moving = [(want.situation.address, want.cause) for want in wants if want.cause != "Free"]
-    waits = _down(scene, cluster)
     begun, spent = 0, left.left
     withheld: list[Want] = []
+    down = ""
     approval = withheld_hash(scene.account.name, cluster, moving)
     approved = approval in scene.view.approvals
     for want in wants:
@@ -78,7 +80,9 @@ def _serve_pool(scene: Scene, cluster: str, wants: Sequence[Want], active: int) 
             situation.set(state, "NoNode" if state == "Pending" else "NoCandidate", _no_node(situation))
             continue
         situation.to = name_of(situation.allocation, target)
-        if want.cause != "Free" and not approved and (spent <= 0 or (want.cause == "NotReady" and waits)):
+        if want.cause == "NotReady" and situation.holder is not None:
+            down = down or _down(scene, situation.holder.cluster)
+        if want.cause != "Free" and not approved and (spent <= 0 or (want.cause == "NotReady" and down)):
             withheld.append(want)
             continue
         if reason := acts(scene, situation):
@@ -92,7 +96,7 @@ def _serve_pool(scene: Scene, cluster: str, wants: Sequence[Want], active: int) 
         machine.begin(scene, situation, want.cause, "Attaching" if want.cause == "Free" else "Detaching", target)
         situation.set("Attaching" if want.cause == "Free" else "Detaching", want.cause, situation.message)
     if withheld:
-        _withhold(scene, cluster, withheld, approval, waits, left.again)
+        _withhold(scene, cluster, withheld, approval, down, left.again)
     return active + begun
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from ipaddress import IPv4Address
 from typing import Any, Final, Literal
 
@@ -240,8 +241,11 @@ class Allocation(msgspec.Struct, frozen=True):
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """The stored status of each address."""
-        return {entry.address: entry for entry in self.status.addresses}
+        """The stored status of each address; nodes are named as ``cluster`` asks for, if that has changed since."""
+        old = self.status.cluster
+        if not old or old == self.cluster:
+            return {entry.address: entry for entry in self.status.addresses}
+        return {entry.address: _renamed(entry, old, self.cluster) for entry in self.status.addresses}
 
 
 def read(found: NetIPAllocation, defaults: Defaults = Defaults()) -> Allocation:  # noqa: B008 - frozen
@@ -292,6 +296,22 @@ def read(found: NetIPAllocation, defaults: Defaults = Defaults()) -> Allocation:
     )
 
 
+def _renamed(entry: Entry, old: str, new: str) -> Entry:
+    """An entry with the names of nodes that were written when its allocation asked for another cluster."""
+
+    def name(node: str) -> str:
+        cluster, slash, rest = node.partition("/")
+        if not slash:
+            return node and f"{old}/{node}"
+        return rest if cluster == new else node
+
+    move = entry.move
+    if move is not None:
+        tried = tuple(name(node) for node in move.tried)
+        move = msgspec.structs.replace(move, from_=name(move.from_), to=name(move.to), tried=tried)
+    return msgspec.structs.replace(entry, node=name(entry.node), last_node=name(entry.last_node), move=move)
+
+
 def _addresses(texts: Sequence[str]) -> tuple[tuple[str, ...], tuple[Bad, ...], tuple[str, ...]]:
     good: dict[str, None] = {}
     bad: dict[str, Bad] = {}
@@ -332,9 +352,15 @@ def _seconds(text: str) -> float | None:
 
 def stamp(seconds: float) -> str:
     """Unix time as Kubernetes writes it."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _written(int(seconds))
 
 
+@lru_cache(256)
+def _written(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@lru_cache(4096)
 def moment(text: str) -> float:
     """The Unix time of a timestamp in a status; 0.0 if it is not one, as somebody may have edited it."""
     try:

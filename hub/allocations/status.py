@@ -41,6 +41,7 @@ def status(
     ]
     claimed = [situation for situation in situations if situation.claimed]
     attached = sum(situation.state in ATTACHED for situation in claimed)
+    unknown = sum(situation.state == "Unknown" and bool(situation.node) for situation in claimed)
     old = {condition.type: condition for condition in allocation.status.conditions}
 
     def condition(type_: str, truth: Truth, reason: str, message: str) -> Condition:
@@ -57,7 +58,7 @@ def status(
         cluster=allocation.cluster,
         account=account,
         reserved=len(allocation.addresses),
-        attached=attached,
+        attached=attached + unknown,
         pending=sum(situation.state == "Pending" for situation in claimed),
         conditions=(
             condition("Ready", ready, reason, message),

@@ -128,6 +128,8 @@ class Hub:
         """The shards that this process held at the last change."""
         self._refreshing = False
         """Whether a call of _refresh is scheduled."""
+        self._running = False
+        """Whether :meth:`run` was called; a single pass follows no allocations."""
         owner, namespace, writes_api = self.registry.owner, options.namespace, not options.dry_run
         # Not resolved: the symlinks of a mounted ConfigMap change while the hub runs.
         folder = str(Path(options.registry).absolute().parent)
@@ -451,7 +453,8 @@ class Hub:
         self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
         self._record_states()
         self._follow_views()
-        self.follow_allocations()
+        if self._running or self.allocating is not None:
+            self.follow_allocations()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
         affected = self._affected.since(before)
         self._wake({*(self.all_targets() if affected is None else affected), *noted})
@@ -460,6 +463,7 @@ class Hub:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow the clusters, decide and write until ``stop`` is set; then let the writes in flight end."""
+        self._running = True
         self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
         self._record_states()
         self._follow_views()

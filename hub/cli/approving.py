@@ -20,7 +20,7 @@ from hub.decide.record import decode
 from hub.errors import ApiError, HubError
 from hub.model import ANNOTATION_STATE
 from hub.observe.local import approvals
-from hub.report.values import Allocations, Status
+from hub.report.values import Status
 from hub.runtime.clock import SystemClock, rfc3339
 
 COLUMNS: Final = ("SUBJECT", "HASH", "SINCE", "APPROVE WITH")
@@ -65,10 +65,7 @@ async def list_withheld(where: Withholding) -> int:
     where, leader = await _asked(where)
     if leader is None:
         warn("only removals of Services are listed: no leading hub was asked (--server)")
-    if leader is not None:
-        found = _of_leader(leader) | await _of_allocations(where)
-    else:
-        found = await _of_slices(where, where.target_namespaces)
+    found = _of_leader(leader) if leader is not None else await _of_slices(where, where.target_namespaces)
     if not found:
         click.echo("nothing is withheld")
         return Exit.OK
@@ -115,7 +112,7 @@ async def _known(where: Withholding, leader: Status | None, subject: str) -> set
     """What is withheld; None with a warning if that cannot be found out for this kind of subject."""
     kind, target = approvals.subject(subject)
     if leader is not None:
-        return await _of_allocations(where) if kind == "allocation" else _of_leader(leader)
+        return _of_leader(leader)
     if kind != "service":
         warn("the hash was not checked: no leading hub was asked (--server)")
         return None
@@ -148,24 +145,10 @@ def _of_leader(status: Status) -> set[Removal]:
     found = {Removal(service.name, held.hash, held.since) for service in status.services for held in service.withheld}
     if status.registry.withheld is not None:
         found.add(Removal("registry", status.registry.withheld.hash))
+    for allocation in status.allocations.allocations if status.allocations is not None else ():
+        withheld = {address.hash: address.since for address in reversed(allocation.addresses) if address.hash}
+        found |= {Removal(f"allocation/{allocation.name}", name, since) for name, since in withheld.items()}
     return found | {Removal(*parts) for cluster in status.clusters for parts in COMMAND.findall(cluster.error)}
-
-
-async def _of_allocations(where: Withholding) -> set[Removal]:
-    """The moves of reserved addresses that the running hub withholds.
-
-    Raises:
-        HubError: it does not answer.
-    """
-    if where.server is None:
-        return set()
-    found = await fetch(where.server, "/api/v1/allocations", Allocations)
-    return {
-        Removal(f"allocation/{allocation.name}", address.hash, address.since)
-        for allocation in found.allocations
-        for address in allocation.addresses
-        if address.hash
-    }
 
 
 async def _of_slices(where: Withholding, namespaces: Sequence[str]) -> set[Removal]:

@@ -13,13 +13,14 @@ import click
 import msgspec
 
 from hub.cli.render import count, document, one_line
+from hub.cli.reserved import move_lines
 from hub.cli.withheld import lines, registry_lines
 from hub.decide.decision import Decision
 from hub.decide.plan import EndpointChange, Plan, apply_plan, endpoint_changes
 from hub.model import Conditions, Endpoint, Finding, Port, Slice, join_first
 from hub.registry.spec import RegistryHeld
 from hub.report.held import held, registry_withheld
-from hub.report.values import Held
+from hub.report.values import Held, ReservedAddress
 
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
 COLOURS: Final = {"added": "green", "removed": "red", "changed": "yellow"}
@@ -183,19 +184,35 @@ def _listed(ports: tuple[Port, ...]) -> str:
 
 
 def print_plan(
-    results: Iterable[Decision], output: Any = "table", flags: str = "", registry: RegistryHeld | None = None
+    results: Iterable[Decision],
+    output: Any = "table",
+    flags: str = "",
+    registry: RegistryHeld | None = None,
+    moves: Sequence[ReservedAddress] | None = None,
 ) -> bool:
-    """Print the changes of all passes, and a withheld removal from the registry; whether anything would change."""
+    """Print the changes of all passes, a withheld removal from the registry, and moves of reserved addresses.
+
+    ``moves`` None = there are no allocations.
+
+    Returns:
+        Whether anything would change.
+    """
     services = [service_change(result, flags) for result in results if result.status != "gone"]
+    changes = any(service.changes for service in services) or any(address.to for address in moves or ())
     if output != "table":
-        click.echo(document("Plan", _document(services, registry), output))
-        return any(service.changes for service in services)
+        data = {**_document(services, registry), "changes": changes}
+        if moves is not None:
+            data["addresses"] = list(map(_move, moves))
+        click.echo(document("Plan", data, output))
+        return changes
     for service in services:
         _print_service(service)
     for line in registry_lines(registry_withheld(registry)):
         click.echo(click.style(one_line(line) if line.startswith("=") else f"  {one_line(line)}", fg="magenta"))
-    click.echo(_summary(services))
-    return any(service.changes for service in services)
+    for line in move_lines(moves or ()):
+        click.echo(click.style(line, fg="yellow"))
+    click.echo(_summary(services, moves or ()))
+    return changes
 
 
 def _print_service(service: ServiceChange) -> None:
@@ -235,7 +252,18 @@ def _objects(finding: Finding) -> str:
     return f" ({join_first(names, 5)})" if names else ""
 
 
-def _summary(services: Sequence[ServiceChange]) -> str:
+def _move(address: ReservedAddress) -> dict[str, Any]:
+    return {
+        "address": address.address,
+        "from": address.node,
+        "to": address.to,
+        "cause": address.cause,
+        "reason": address.reason,
+        "approve": address.approve,
+    }
+
+
+def _summary(services: Sequence[ServiceChange], moves: Sequence[ReservedAddress]) -> str:
     changing = [service for service in services if service.changes]
     kinds = {kind: sum(line.kind == kind for service in changing for line in service.lines) for kind in SIGNS}
     unknown = {cluster for service in services for cluster in service.unknown}
@@ -247,6 +275,8 @@ def _summary(services: Sequence[ServiceChange]) -> str:
     withheld = sum(len(held.addresses) for service in services for held in service.withheld)
     if withheld:
         parts.append(f"withheld: {count(withheld, 'removal')}")
+    if moving := sum(bool(address.to) for address in moves):
+        parts.append(f"{count(moving, 'reserved address', 'es')} to move")
     if unknown:
         parts.append(f"unknown: {', '.join(sorted(unknown))}")
     return "Plan: " + "; ".join(parts)

@@ -16,12 +16,17 @@ from hub.cli.render import count, one_line
 
 @click.command(short_help="Check a clusters.yaml; with --online, contact everything in it.")
 @click.argument("file", type=click.Path(), envvar=f"{VARIABLE}REGISTRY", required=False)
-@click.option("--online", is_flag=True, help="Also contact every cluster and provider, and check every Service.")
+@click.option(
+    "--online", is_flag=True, help="Also contact every cluster, provider and cloud account, and check every Service."
+)
 @hub_access
 @verbose
 @click.pass_context
 def check(ctx: click.Context, /, file: str | None, online: bool, **given: Any) -> int:
     """Check a registry file: syntax, references, installed providers and their configuration, consumers.
+
+    With --online it also contacts everything: clusters, providers, and cloud accounts, which describe the reserved
+    addresses and change none.
 
     Prints every problem as FILE:LINE:COLUMN: KEY: MESSAGE. Without --online it reads only the file;
     the other options are for --online. FILE is read from stdin if it is -, and is $ENDPOINTSLICE_HUB_REGISTRY by

@@ -18,7 +18,7 @@ from hub.cli.limits import available, needed
 from hub.errors import Problem, RegistryError
 from hub.model import LOCAL
 from hub.observe.providers.catalog import IMPORT_DEADLINE, Catalog, ProviderUnavailable
-from hub.observe.providers.config import check_config
+from hub.observe.providers.config import ConfigProblem, check_config
 from hub.plugin.spec import EndpointProviderType, ProviderType
 from hub.registry.file import checked_size, read
 from hub.registry.load import loads
@@ -77,18 +77,26 @@ def examine(file: str, content: bytes | None = None) -> Examined:
 
 
 def _providers(data: Any, registry: Registry, places: Mapping[KeyPath, Place], file: str) -> Iterator[Problem]:
-    named = list(_named(data, registry))
-    types = _load({body["name"] for _, body, _ in named})
-    known = {written(path): place for path, place in places.items() if "provider" in path}
+    named, accounts = list(_named(data, registry)), list(_accounts(data))
+    types = _load({body["name"] for _, body, _ in named} | {account["provider"] for _, account in accounts})
+    known = {
+        written(path): place
+        for path, place in places.items()
+        if "provider" in path or path[:2] == ("allocations", "clouds")
+    }
+    for path, account in accounts:
+        yield from _account(types[account["provider"]], account, path, known, file)
     for path, body, clusters in named:
         kind = types[body["name"]]
         name = written((*path, "name"))
         if isinstance(kind, ProviderUnavailable):
             yield Problem(file, *_place(name, known), name, str(kind))
             continue
-        for problem in check_config(kind, body.get("config") or {}, written((*path, "config"))):
-            place = _place(problem.path, known, on_key=problem.message == "unknown key")
-            yield Problem(file, *place, problem.path, problem.message, problem.hint)
+        if kind.open is None:
+            message = f"provider {kind.name} resolves no nodes: it attaches addresses"
+            yield Problem(file, *_place(name, known), name, message, "name it in allocations.clouds")
+            continue
+        yield from _config(check_config(kind, body.get("config") or {}, written((*path, "config"))), known, file)
         specs = (registry.clusters[cluster] for cluster in clusters if cluster in registry.clusters)
         if isinstance(kind, EndpointProviderType):
             continue
@@ -100,6 +108,39 @@ def _providers(data: Any, registry: Registry, places: Mapping[KeyPath, Place], f
                 reason, hint = "has no kubeconfig", "give the cluster a kubeconfig"
             message = f"provider {kind.name} finds addresses of Nodes, and cluster {spec.name} {reason}"
             yield Problem(file, *_place(name, known), name, message, hint)
+
+
+def _config(problems: Iterable[ConfigProblem], known: Mapping[str, Place], file: str) -> Iterator[Problem]:
+    for problem in problems:
+        place = _place(problem.path, known, on_key=problem.message == "unknown key")
+        yield Problem(file, *place, problem.path, problem.message, problem.hint)
+
+
+def _account(
+    kind: ProviderType | ProviderUnavailable,
+    account: Mapping[str, Any],
+    path: KeyPath,
+    known: Mapping[str, Place],
+    file: str,
+) -> Iterator[Problem]:
+    """The problems with the provider of an account of ``allocations.clouds``."""
+    name = written((*path, "provider"))
+    if isinstance(kind, ProviderUnavailable):
+        yield Problem(file, *_place(name, known), name, str(kind))
+    elif kind.addresses is None:
+        message = f"provider {kind.name} attaches no addresses"
+        yield Problem(file, *_place(name, known), name, message, "hub providers shows which ones do")
+    else:
+        config, at = account.get("config") or {}, written((*path, "config"))
+        yield from _config(check_config(kind, config, at, kind.addresses.config), known, file)
+
+
+def _accounts(data: Any) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """Every account that names a provider; broken entries are left to the loader."""
+    section = data.get("allocations") if isinstance(data, dict) else None
+    for index, account in _entries(section, "clouds"):
+        if isinstance(account.get("provider"), str) and isinstance(account.get("config") or {}, dict):
+            yield ("allocations", "clouds", index), account
 
 
 def _named(data: Any, registry: Registry) -> Iterator[Named]:

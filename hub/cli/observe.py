@@ -9,11 +9,14 @@ from hub.app.oneshot import observing
 from hub.cli.changes import print_plan
 from hub.cli.exits import Exit
 from hub.cli.render import Output, warn
+from hub.cli.reserved import moves, warn_of
+from hub.cli.reserved import unknown as unknown_addresses
 from hub.errors import UsageError, did_you_mean
 from hub.model import TargetKey
 from hub.report.allocations import allocations_of
 from hub.report.facts import known_targets, unknown_sources
 from hub.report.held import approving_flags
+from hub.report.values import ReservedAddress
 
 
 async def plan_from_clusters(options: Options, names: Iterable[str], output: Output) -> int:
@@ -26,12 +29,14 @@ async def plan_from_clusters(options: Options, names: Iterable[str], output: Out
         warn_of_problems(hub)
         keys = chosen_targets(hub, names)
         results = [hub.reconciler.decide(key) for key in keys]
-        changes = print_plan(results, output, approving_flags(hub), hub.reconciler.withheld())
-        unknown = unknown_sources(hub, results, keys)
+        moving: list[ReservedAddress] | None = None
+        unknown = bool(unknown_sources(hub, results, keys))
         if not names and hub.allocating is not None:
-            from hub.cli.print_allocations import print_moves
-
-            changes |= print_moves(allocations_of(hub), output)
+            found = allocations_of(hub)
+            warn_of(found)
+            moving = moves(found)
+            unknown |= bool(found.trouble) or unknown_addresses(found.allocations)
+        changes = print_plan(results, output, approving_flags(hub), hub.reconciler.withheld(), moving)
     if unknown:
         return Exit.UNKNOWN
     return Exit.CHANGES if changes else Exit.OK

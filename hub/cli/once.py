@@ -17,8 +17,10 @@ from hub.cli.changes import print_plan
 from hub.cli.exits import Exit
 from hub.cli.observe import warn_of_problems
 from hub.cli.render import count, one_line
+from hub.cli.reserved import moves
 from hub.decide.decision import Decision
 from hub.errors import ClusterUnreachable, NotLeader
+from hub.report.allocations import allocations_of
 from hub.report.facts import unknown_sources
 from hub.report.held import approving_flags
 
@@ -51,7 +53,8 @@ async def once(options: Options) -> int:
         failed = _failures(hub, passes)
         unknown = unknown_sources(hub, passes)
         if options.dry_run:
-            print_plan(passes, flags=approving_flags(hub), registry=hub.reconciler.withheld())
+            moving = moves(allocations_of(hub)) if hub.allocating is not None else None
+            print_plan(passes, flags=approving_flags(hub), registry=hub.reconciler.withheld(), moves=moving)
         else:
             done = ", ".join(f"{number} {kind}d" for kind, number in hub.writer.writes.items())
             click.echo(f"{count(len(passes), 'service')}; slices: {done}")

@@ -7,14 +7,16 @@ counts as failed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from hub.app.hub import Hub, Options, assemble
 from hub.cli.render import one_line, table, warn
+from hub.cloud import NotReserved, Unknown
 from hub.decide.addresses import OUTSIDE
 from hub.decide.target import unfit
 from hub.decide.view import NodeReport
@@ -22,6 +24,10 @@ from hub.model import LOCAL, TargetKey
 from hub.observe.remote.fleet import SourceKey
 from hub.observe.remote.status import State
 from hub.registry.spec import REGISTRY_HELD, ClusterSpec, NodePolicy, Registry
+
+if TYPE_CHECKING:
+    from hub.allocating.accounts import Account
+    from hub.allocations.view import Answer
 
 DEADLINE: Final = 20.0
 """Seconds for everything: a connection may take 10, and then a provider that polls slowly may take about as long."""
@@ -34,7 +40,7 @@ PORT_REASONS: Final = frozenset({"PortMismatch", "PortNotAllowed", "NodePortUnkn
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One cluster, provider or Service that was checked."""
+    """One cluster, provider, account or Service that was checked."""
 
     what: str
     numbers: tuple[str, ...]
@@ -64,21 +70,27 @@ async def check_online(options: Options) -> bool:
         try:
             await asyncio.gather(hub.fleet.settled(DEADLINE), _local(hub))
             await hub.fleet.settled(DEADLINE)  # which copies Services ask for is known only now
+            accounts = await _accounts(hub)
             clusters, services = list(_clusters(hub)), list(_services(hub))
             withheld = hub.reconciler.withheld() if hub.local.synced else None
         finally:
+            if hub.allocating is not None:
+                await hub.allocating.close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await hub.fleet.close()
             await hub.host.close()
     click.echo("\n" + _table(("CLUSTER", "NODES", "PUBLISHABLE", "PROVIDER", "RESULT"), clusters))
+    if accounts:
+        click.echo("\n" + _table(("ACCOUNT", "ADDRESSES", "PROVIDER", "RESULT"), accounts))
     if services:
         click.echo("\n" + _table(("SERVICE", "RESULT"), services))
     if withheld is not None:
         warn(f"{REGISTRY_HELD}: {withheld.message}")
-    failed = sum(bool(row.problem) for row in (*clusters, *services))
-    click.echo(f"\nonline: {failed} of {len(clusters) + len(services)} failed")
+    rows = (*clusters, *accounts, *services)
+    failed = sum(bool(row.problem) for row in rows)
+    click.echo(f"\nonline: {failed} of {len(rows)} failed")
     return not failed
 
 
@@ -106,6 +118,41 @@ def _clusters(hub: Hub) -> Iterator[Row]:
         if spec.name == LOCAL and not any(key.cluster == LOCAL for key in hub.fleet.sources):
             continue
         yield from _cluster(hub, spec, policies)
+
+
+async def _accounts(hub: Hub) -> list[Row]:
+    """One row for each cloud account: its provider describes the addresses that allocations list, and changes none."""
+    hub.follow_allocations()
+    allocating, spec = hub.allocating, hub.registry.allocations
+    if allocating is None or spec is None:
+        return []
+    await allocating.settled_once(DEADLINE)
+    silent = [account for account in allocating.accounts.values() if account.unanswered]
+    for account in silent:  # no allocation uses it, or they cannot be read: any address shows whether it answers
+        account.ask([str(account.spec.addresses[0].network_address)], ())
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DEADLINE):
+            while any(account.unanswered for account in silent):  # noqa: ASYNC110 - states, not events
+                await asyncio.sleep(0.01)
+    rows = [Row(name, ("",), "", problem) for name, problem in sorted(spec.broken.items())]
+    for _, account in sorted(allocating.accounts.items()):
+        rows.append(_account(account, {} if account in silent else account.answers))
+    if allocating.trouble:
+        rows.append(Row("(allocations)", ("",), "", allocating.trouble))
+    return rows
+
+
+def _account(account: Account, answers: Mapping[str, Answer]) -> Row:
+    name, provider = account.spec.name, account.spec.provider.name
+    missing = {
+        address: found.state.reason for address, found in answers.items() if isinstance(found.state, NotReserved)
+    }
+    unknown = next((found.state.reason for found in answers.values() if isinstance(found.state, Unknown)), "")
+    problem = account.status.error or unknown
+    if not problem and account.unanswered:
+        problem = f"no answer within {DEADLINE:.0f} s"
+    note = f"{OK}, except {'; '.join(f'{address}: {why}' for address, why in sorted(missing.items()))}"
+    return Row(name, (str(len(answers)),), provider, problem, note if missing else OK)
 
 
 def _cluster(hub: Hub, spec: ClusterSpec, policies: dict[SourceKey, NodePolicy]) -> Iterator[Row]:

@@ -112,24 +112,41 @@ def _annotate(ctx: click.Context, target: str, kubeconfig: str | None, *, paused
     return Exit.OK
 
 
-@click.command(short_help="Delete all slices of an owner.")
+@click.command(short_help="Delete all slices of an owner; let go of allocations.")
+@click.option("--owner", type=previous_owner, metavar="OWNER", help="The owner whose slices are all deleted.")
 @click.option(
-    "--owner", type=previous_owner, metavar="OWNER", required=True, help="The owner whose slices are all deleted."
+    "--allocations", is_flag=True, help="Take the hub's finalizer off NetIPAllocations, and its labels off nodes."
 )
 @click.option("--yes", is_flag=True, help="Delete without asking for confirmation.")
-@click.option("--dry-run", is_flag=True, help="List the slices, delete nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be deleted, delete nothing.")
 @kubeconfig
 @verbose
 @click.pass_context
-def purge(ctx: click.Context, /, owner: str, yes: bool, dry_run: bool, kubeconfig: str | None) -> int:
+def purge(
+    ctx: click.Context, /, owner: str | None, allocations: bool, yes: bool, dry_run: bool, kubeconfig: str | None
+) -> int:
     """Delete all slices of an owner, in every namespace; slices of other owners are never touched.
 
-    Stop the hub first: a running hub writes its slices again. No guard applies: consumers lose every
-    endpoint of the owner. Lists the slices and asks before it deletes them.
+    With --allocations, remove the finalizer netinfra.darkbrains.com/release from NetIPAllocations, so that they can be
+    deleted without a hub, and the labels ip.ready and spec.addressLabel from nodes of the hub cluster. The addresses
+    stay where they are. Pods that need the label are not evicted, but do not start again.
+
+    Stop the hub first: a running hub writes its slices and labels again. No guard applies: consumers lose every
+    endpoint of the owner. Lists everything and asks before it deletes.
 
     Exit codes: 0 ok, 3 error, 130 not confirmed.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
+    if owner is None and not allocations:
+        raise click.UsageError("Missing option '--owner' or '--allocations'")
+    if owner is not None:
+        _purge_slices(owner, kubeconfig, yes=yes, dry_run=dry_run)
+    if allocations:
+        _purge_allocations(kubeconfig, yes=yes, dry_run=dry_run)
+    return Exit.OK
+
+
+def _purge_slices(owner: str, kubeconfig: str | None, *, yes: bool, dry_run: bool) -> None:
     from hub.cli.operations import delete_slices, list_slices, print_slices
 
     found = asyncio.run(list_slices(kubeconfig, owner))
@@ -140,4 +157,17 @@ def purge(ctx: click.Context, /, owner: str, yes: bool, dry_run: bool, kubeconfi
         if not yes:
             click.confirm(f"Delete {count(len(found), 'slice')} of owner {owner}?", abort=True, err=True)
         click.echo(f"{count(asyncio.run(delete_slices(kubeconfig, owner, found)), 'slice')} deleted")
-    return Exit.OK
+
+
+def _purge_allocations(kubeconfig: str | None, *, yes: bool, dry_run: bool) -> None:
+    from hub.cli import leftovers
+
+    found = asyncio.run(leftovers.find(kubeconfig))
+    leftovers.show(found)
+    if not (found.finalizers or found.labels):
+        click.echo("no leftovers of allocations")
+    elif not dry_run:
+        if not yes:
+            click.confirm(f"Remove {found}?", abort=True, err=True)
+        asyncio.run(leftovers.let_go(kubeconfig, found))
+        click.echo(f"{found} removed")

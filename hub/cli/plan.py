@@ -22,10 +22,12 @@ from hub.cli.render import Output
 def plan(ctx: click.Context, /, services: tuple[str, ...], registry: str, output: Output, **given: Any) -> int:
     """Show what a hub would write now, for all Services or the named ones.
 
-    Reads the hub cluster and every remote cluster, and writes nothing. Removals that `hub run` delays by
-    --removal-grace are shown without the delay.
+    Reads the hub cluster, every remote cluster and the cloud accounts, and writes nothing. Without SERVICE it also
+    shows which reserved addresses would move now: a line ADDRESS, FROM → TO, CAUSE for each. Removals that `hub run`
+    delays by --removal-grace are shown without the delay.
 
-    Exit codes: 0 no change, 1 changes, 3 error, 4 a source is unknown (the output is incomplete).
+    Exit codes: 0 no change, 1 changes, 3 error, 4 a source or an address is unknown (the output is
+    incomplete).
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     options = Given(**given).options(registry, dry_run=True, leader_elect=False, removal_grace=0.0)

@@ -1,4 +1,4 @@
-"""Prints allocations for ``hub allocations`` and ``hub plan``: observed once by this command, or by a running hub."""
+"""Prints allocations for ``hub allocations``: observed once by this command, or by a running hub."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hub.app.oneshot import observing
 from hub.cli.exits import Exit
 from hub.cli.observe import suggestion, warn_of_problems
 from hub.cli.render import Output, document, one_line, table, warn
+from hub.cli.reserved import unknown, warn_of
 from hub.cli.server import Server, fetch
 from hub.report.allocations import allocations_of
-from hub.report.values import Allocation, Allocations, ReservedAddress
+from hub.report.values import Allocation, Allocations
 
 HEADERS: Final = ("ADDRESS", "STATE", "NODE", "SINCE", "REASON")
-MOVES: Final = ("ADDRESS", "FROM", "TO", "CAUSE", "NOT YET")
 
 
 async def from_clusters(options: Options, name: str | None, output: Output) -> int:
@@ -44,11 +44,7 @@ def show(found: Allocations, name: str | None, output: Output) -> int:
     """Print allocations; return the exit code."""
     if found.mode == "off":
         warn("the registry has no allocations:")
-    if found.trouble:
-        warn(found.trouble)
-    for account in found.accounts:
-        if account.error:
-            warn(f"account {account.name}: {account.error}")
+    warn_of(found)
     chosen = [allocation for allocation in found.allocations if name in (None, allocation.name)]
     if name is not None and not chosen:
         hint = suggestion(name, (allocation.name for allocation in found.allocations))
@@ -61,8 +57,7 @@ def show(found: Allocations, name: str | None, output: Output) -> int:
         click.echo(
             document("Allocations", {key: data[key] for key in data if key not in ("apiVersion", "kind")}, output)
         )
-    unknown = any(address.state == "Unknown" for allocation in chosen for address in allocation.addresses)
-    return Exit.UNKNOWN if unknown or found.trouble else Exit.OK
+    return Exit.UNKNOWN if found.trouble or unknown(chosen) else Exit.OK
 
 
 def _text(allocation: Allocation) -> str:
@@ -75,25 +70,3 @@ def _text(allocation: Allocation) -> str:
         for found in allocation.addresses
     ]
     return f"{state}\n{table(HEADERS, rows, '  ')}" if rows else state
-
-
-def print_moves(found: Allocations, output: Output) -> bool:
-    """Print the moves that an enforcing hub would begin now or soon; returns whether there are any.
-
-    Only the table names them: the JSON document of ``hub plan`` is about Services.
-    """
-    planned = [
-        address
-        for allocation in found.allocations
-        for address in allocation.addresses
-        if address.to and not (address.state == "Attached" and not address.cause)
-    ]
-    if planned and output == "table":
-        click.echo(f"\n{table(MOVES, map(_move, planned))}")
-    return bool(planned)
-
-
-def _move(address: ReservedAddress) -> tuple[str, ...]:
-    wait = f"until {address.waits_until}" if address.waits_until else ""
-    held = f"hash {address.hash}" if address.hash else ""
-    return address.address, address.node or "free", address.to, address.cause or "Free", wait or held

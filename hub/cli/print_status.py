@@ -13,6 +13,8 @@ from hub.app.oneshot import observing
 from hub.cli.exits import Exit
 from hub.cli.observe import chosen_targets, warn_of_problems
 from hub.cli.render import Output, document, one_line, table
+from hub.cli.reserved import summary
+from hub.cli.reserved import unknown as unknown_addresses
 from hub.cli.server import Server, fetch
 from hub.cli.withheld import lines, registry_lines
 from hub.registry.spec import REGISTRY_HELD
@@ -56,6 +58,8 @@ def show(found: Status, output: Output) -> int:
     unknown = any(
         source.unknown for service in found.services for source in service.sources if source.cluster not in frozen
     )
+    if found.allocations is not None:
+        unknown |= bool(found.allocations.trouble) or unknown_addresses(found.allocations.allocations)
     return Exit.UNKNOWN if unknown or found.registry.problems else Exit.OK
 
 
@@ -69,6 +73,8 @@ def text(found: Status) -> str:
         parts.append(replica)
     if found.clusters:
         parts.append(table(CLUSTERS, map(cluster_row, found.clusters)))
+    if found.allocations is not None:
+        parts.append(summary(found.allocations))
     if found.services:
         parts.append(table(SERVICES, map(service_row, found.services)))
     parts += notes(found)

@@ -52,6 +52,6 @@ def warn(message: str) -> None:
     click.echo(f"Warning: {one_line(message)}", err=True)
 
 
-def count(number: int, what: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def count(number: int, what: str, plural: str = "s") -> str:
+    """``1 node``, ``2 nodes``; ``plural`` is the ending of several."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}{plural}"

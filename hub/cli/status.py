@@ -32,7 +32,8 @@ def status(ctx: click.Context, /, registry: str | None, output: Output, watch: b
     With --watch, a terminal shows the tables, problems first; elsewhere a line is printed for each change. A hub
     that does not answer any more is asked again every 2 seconds. Ctrl-C ends the command with code 0.
 
-    Exit codes: 0 ok, 3 error, 4 a source is unknown or an entry of the registry is broken (the output is incomplete).
+    Exit codes: 0 ok, 3 error, 4 a source or an address is unknown, or an entry of the registry is broken (the output
+    is incomplete).
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     asked = server_or_registry(given, registry)

@@ -11,6 +11,7 @@ import click
 
 from hub.cli.print_status import CLUSTERS, SERVICES, cluster_row, notes, replica_text, service_row
 from hub.cli.render import count, one_line
+from hub.cli.reserved import summary
 from hub.cli.server import Server, fetch
 from hub.errors import HubError
 from hub.report.values import Cluster, Service, Status
@@ -89,6 +90,8 @@ def _parts(found: Status) -> Mapping[str, str]:
     parts = {"hub": replica_text(found)}
     if found.registry.withheld is not None:
         parts["registry"] = f"{found.registry.withheld.message}; approve with: {found.registry.withheld.approve}"
+    if found.allocations is not None:
+        parts["allocations"] = summary(found.allocations)
     for cluster in found.clusters:
         _, mode, state, _, nodes, error = cluster_row(cluster)
         words = [str(mode), str(state), f"{nodes} nodes" if nodes != "" else "", str(error)]
@@ -127,6 +130,8 @@ def picture(found: Status, footer: str) -> RenderableType:
     parts: list[RenderableType] = [Text(footer, style="red" if footer.startswith("✗") else "dim")]
     parts += [Text(replica_text(found), style="bold")]
     parts += [Text.from_ansi(f"\n{block}") for block in notes(found)]
+    if found.allocations is not None:
+        parts += [Text(f"\n{summary(found.allocations)}")]
     parts += [Text(), _table(CLUSTERS, map(cluster_row, clusters), [_is_fine(cluster) for cluster in clusters])]
     parts += [Text(), _table(SERVICES, map(service_row, services), [_works(service) for service in services])]
     return Group(*parts)

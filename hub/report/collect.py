@@ -9,6 +9,7 @@ objects change.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -62,14 +63,21 @@ class Collector:
         self._rows: dict[m.Metric, list[Row]] = {}
 
     def collect(self) -> Collected:
-        """All metrics in the catalog's order, then the providers' own."""
+        """All metrics in the catalog's order, then the providers' own, then those of allocations."""
         self._rows = {}
         for part in (self._process, self._registry, self._clusters, self._sources, self._providers, self._endpoints):
             part()
         for part in (self._targets, self._probes, self._work):
             part()
         known = [(metric, self._rows.pop(metric, [])) for metric in m.METRICS]
-        return known + sorted(self._rows.items(), key=lambda row: row[0].name)
+        return known + sorted(self._rows.items(), key=lambda row: row[0].name) + self._allocations()
+
+    def _allocations(self) -> Collected:
+        if self._hub.allocating is None or self._hub.registry.allocations is None:
+            return []
+        from hub.report.collect_allocations import collect  # only hubs with allocations import it
+
+        return collect(self._hub, self._hub.allocating, os.environ)
 
     def _add(self, metric: m.Metric, value: float, *labels: str) -> None:
         self._rows.setdefault(metric, []).append(Row(labels, value))

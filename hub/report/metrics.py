@@ -93,7 +93,12 @@ class _Once:
 
 
 def _family(metric: Metric, rows: Iterable[Row]) -> Family:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        InfoMetricFamily,
+    )
 
     if metric.kind == "histogram":
         histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
@@ -101,6 +106,11 @@ def _family(metric: Metric, rows: Iterable[Row]) -> Family:
             assert isinstance(value, Durations)  # noqa: S101 - the catalog says so
             histogram.add_metric(labels, list(_buckets(value).items()), value.sum)
         return histogram
+    if metric.kind == "info":
+        info = InfoMetricFamily(metric.name.removesuffix("_info"), metric.help, labels=metric.labels)
+        for labels, _ in rows:
+            info.add_metric(labels, {})
+        return info
     made = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     family = made(metric.name, metric.help, labels=metric.labels)
     for labels, value in rows:

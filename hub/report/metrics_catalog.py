@@ -15,7 +15,7 @@ from hub.observe.remote.status import State
 
 PREFIX: Final = "endpointslice_hub_"
 
-Kind = Literal["gauge", "counter", "histogram"]
+Kind = Literal["gauge", "counter", "histogram", "info"]
 
 
 class Metric(msgspec.Struct, frozen=True):

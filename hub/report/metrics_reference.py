@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from hub.allocating.metrics_catalog import ERROR_TYPES, FAMILIES, OPERATIONS, ORIGINAL, Family
 from hub.report.metrics_catalog import METRICS
 
 _INTRO: Final = """\
@@ -26,10 +27,10 @@ the chart's `files/`) use these metrics.
 - **Replicas**: every replica serves metrics. Gauges about clusters are the same on all replicas that are in sync, so
   aggregate with `max without (instance, pod)`. Metrics that only the leader knows (the guard, findings, nodes by
   reason, probes) are missing or 0 on other replicas. Counters belong to one process: `sum without (instance, pod)`.
-- **Cardinality**: no label has a node, an address, a message or another value that a remote cluster chooses. The column
-  *series* is the largest number of series with C clusters, T targets and P provider types in the registry. 200 clusters
-  and 100 targets have at most about 14,000 series, most of them absent. A provider's own measures are limited to 20
-  names with 1,000 scopes each.
+- **Cardinality**: apart from [allocations](#allocations), no label has a node, an address, a message or another value
+  that a remote cluster chooses. The column *series* is the largest number of series with C clusters, T targets and P
+  provider types in the registry. 200 clusters and 100 targets have at most about 14,000 series, most of them absent. A
+  provider's own measures are limited to 20 names with 1,000 scopes each.
 - **Removed** clusters and targets are absent from the next scrape. Counters are kept until the process ends.
 - **Times** are Unix times in seconds (`_timestamp_seconds`), durations are seconds (`_seconds`).
 - The `process_…` metrics of Prometheus' client library are included: memory, CPU time, open files, start time.
@@ -53,6 +54,26 @@ provider](../plugins/index.md#hubcontext). The `ionos` provider has:
 | `endpointslice_hub_provider_list_interval_seconds` | gauge | time between lists; longer when rate limited |
 """
 
+_ALLOCATIONS: Final = f"""\
+## Allocations
+
+A hub whose registry has `allocations:` also serves these metrics. The first {len(ORIGINAL)} have the names, types,
+labels and buckets of ip-address-controller 1.1.0, and the label `cluster` in addition.
+
+- **`cluster`** is the cluster whose nodes get the addresses (`spec.cluster`). For the hub cluster it is the environment
+  variable `CLUSTER_NAME`, or empty. The calls of an account count for each of its clusters.
+- **Replicas**: every replica serves `netipallocation_controller_…`. Only the leader serves the others.
+- **Removed**: series of an allocation, an address or a node that is gone are absent from the next scrape, and so are
+  the counters of that allocation.
+- **Unknown**: while a cloud gives no answer, the addresses count as attached to their last known nodes, and
+  `netipallocation_waiting` counts them with the reason `Unknown`.
+- **Nodes**: `netipallocation_node_ip_ready` has the nodes that have an address of the allocation, had it before, or are
+  about to get it. `netipallocation_node_cordoned` also has all nodes that an allocation selects.
+- `status` is `success` or `error`. A pass is an error if it fails, or if `netipallocation_crd_status` is 0 after it.
+- `operation` is one of {", ".join(f"`{name}`" for name in OPERATIONS)}; `error_type` is one of
+  {", ".join(f"`{name}`" for name in ERROR_TYPES)}.
+"""
+
 
 def text() -> str:
     """The whole page in Markdown."""
@@ -62,7 +83,14 @@ def text() -> str:
         for metric in METRICS
     ]
     table = ["| metric | type | labels | series | meaning |", "|---|---|---|---|---|", *rows]
-    return "\n".join([_INTRO, "## The metrics", "", *table, "", _PROVIDERS])
+    return "\n".join([_INTRO, "## The metrics", "", *table, "", _PROVIDERS, _ALLOCATIONS, *map(_line, FAMILIES), ""])
+
+
+def _line(family: Family) -> str:
+    """The row of a family of allocations."""
+    head = ["| metric | type | labels | meaning |", "|---|---|---|---|"] if family is FAMILIES[0] else []
+    labels = ", ".join(f"`{label}`" for label in family.labels)
+    return "\n".join([*head, f"| `{family.name}` | {family.kind} | {labels} | {family.help} |"])
 
 
 def main() -> None:

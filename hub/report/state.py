@@ -16,6 +16,7 @@ from hub.decide.decision import Decision
 from hub.decide.explain import condition
 from hub.model import ANNOTATION_PAUSED, LOCAL, Slice, TargetKey
 from hub.registry.spec import SourceSpec
+from hub.report.allocations import allocations_in_status
 from hub.report.held import approving_flags, held, registry_withheld
 from hub.report.hub_state import HubState
 from hub.report.values import (
@@ -159,6 +160,7 @@ def assembled(hub: HubState, services: Iterable[Service], role: Role | None = No
         # The hub cluster itself is listed only if it has an error.
         tuple(cluster for cluster in clusters if cluster.name != LOCAL or cluster.error),
         tuple(services),
+        allocations_in_status(hub),
     )
 
 

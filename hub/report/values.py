@@ -166,13 +166,104 @@ class Service(_Value, frozen=True):
     checks: tuple[Checked, ...] = ()
 
 
+class ReservedAddress(_Value, frozen=True):
+    """A reserved address of an allocation.
+
+    Attributes:
+        node: the node that has it, or had it at the last answer; "" if none.
+        since: when the state was entered.
+        cause: why it leaves its node, or "".
+        to: the node that it goes to, or would go to; "" if none.
+        waits_until: until when it waits; "" if time alone does not end the wait.
+        hash: identifies the withheld moves that this one is part of; "" if it is not withheld.
+        approve: the command that approves them.
+        why_not: node -> why it cannot take the address.
+    """
+
+    address: str
+    state: str
+    reason: str = ""
+    message: str = ""
+    node: str = ""
+    last_node: str = ""
+    since: str = ""
+    cause: str = ""
+    to: str = ""
+    waits_until: str = ""
+    hash: str = ""
+    approve: str = ""
+    why_not: dict[str, str] = {}
+
+
+class Allocation(_Value, frozen=True):
+    """A NetIPAllocation.
+
+    Attributes:
+        ready: status of the condition Ready: True, False or Unknown; "" before the first status.
+    """
+
+    name: str
+    cluster: str
+    account: str = ""
+    provider: str = ""
+    ready: str = ""
+    reason: str = ""
+    message: str = ""
+    reserved: int = 0
+    attached: int = 0
+    paused: bool = False
+    addresses: tuple[ReservedAddress, ...] = ()
+
+
+class CloudAccount(_Value, frozen=True):
+    """An account of ``allocations.clouds``.
+
+    Attributes:
+        state: pending, ready, degraded, or broken if its entry in the registry is.
+        error: the last error; "" if there is none.
+        frozen: whether nothing is tried until its configuration or its credential changes.
+        described: when the last complete answer about its addresses was asked for; "" = never, and in a Status.
+        calls: number of calls of the cloud's API since the start; 0 in a Status.
+    """
+
+    name: str
+    provider: str
+    clusters: tuple[str, ...]
+    state: str = "pending"
+    error: str = ""
+    frozen: bool = False
+    described: str = ""
+    calls: int = 0
+
+
+class Allocations(_Value, frozen=True):
+    """All allocations; the answer to ``GET /api/v1/allocations``.
+
+    Attributes:
+        mode: observe, enforce, or off if the registry has no ``allocations:``.
+        trouble: why no allocation is served; "" if they are.
+    """
+
+    mode: str = "off"
+    trouble: str = ""
+    accounts: tuple[CloudAccount, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+    api_version: str = API_VERSION
+    kind: str = "Allocations"
+
+
 class Status(_Value, frozen=True):
-    """The state of the hub at one moment; the answer to ``GET /api/v1/status``."""
+    """The state of the hub at one moment; the answer to ``GET /api/v1/status``.
+
+    Attributes:
+        allocations: without ``whyNot``, ``described`` and ``calls``; null if the registry has no ``allocations:``.
+    """
 
     hub: Replica = Replica()
     registry: RegistryState = RegistryState()
     clusters: tuple[Cluster, ...] = ()
     services: tuple[Service, ...] = ()
+    allocations: Allocations | None = None
     api_version: str = API_VERSION
     kind: str = "Status"
 
@@ -352,78 +443,6 @@ class Why(_Value, frozen=True):
     hint: str = ""
     api_version: str = API_VERSION
     kind: str = "Why"
-
-
-class ReservedAddress(_Value, frozen=True):
-    """A reserved address of an allocation.
-
-    Attributes:
-        node: the node that has it, or had it at the last answer; "" if none.
-        since: when the state was entered.
-        cause: why it leaves its node, or "".
-        to: the node that it goes to, or would go to; "" if none.
-        waits_until: until when it waits; "" if time alone does not end the wait.
-        hash: approves a withheld move.
-        why_not: node -> why it cannot take the address.
-    """
-
-    address: str
-    state: str
-    reason: str = ""
-    message: str = ""
-    node: str = ""
-    last_node: str = ""
-    since: str = ""
-    cause: str = ""
-    to: str = ""
-    waits_until: str = ""
-    hash: str = ""
-    why_not: dict[str, str] = {}
-
-
-class Allocation(_Value, frozen=True):
-    """A NetIPAllocation.
-
-    Attributes:
-        ready: status of the condition Ready: True, False or Unknown; "" before the first status.
-    """
-
-    name: str
-    cluster: str
-    account: str = ""
-    ready: str = ""
-    reason: str = ""
-    message: str = ""
-    reserved: int = 0
-    attached: int = 0
-    paused: bool = False
-    addresses: tuple[ReservedAddress, ...] = ()
-
-
-class CloudAccount(_Value, frozen=True):
-    """An account of ``allocations.clouds``; ``error`` is its provider's last one, "" if there is none."""
-
-    name: str
-    provider: str
-    clusters: tuple[str, ...]
-    state: str = "pending"
-    error: str = ""
-
-
-class Allocations(_Value, frozen=True):
-    """All allocations; the answer to ``GET /api/v1/allocations``.
-
-    Attributes:
-        mode: observe, enforce, or off if the registry has no ``allocations:``.
-        trouble: why no allocation is served; "" if they are.
-    """
-
-    mode: str = "off"
-    trouble: str = ""
-    accounts: tuple[CloudAccount, ...] = ()
-    allocations: tuple[Allocation, ...] = ()
-    api_version: str = API_VERSION
-    kind: str = "Allocations"
 
 
 class Problem(_Value, frozen=True):

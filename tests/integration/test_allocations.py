@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from hub_testkit.addresses.cloud import CREDENTIAL, SimulatedCloud
+
 from tests.support.allocations import allocation, define
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
@@ -82,7 +82,7 @@ def scene(hub_cluster: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         cloud.reserve(address)
     world.write_text(REGISTRY)
     hub_cluster.api.post(PATH, allocation("web", reservedIPs=list(ADDRESSES), cloud={"provider": "simulated-cloud"}))
-    yield Scene(world, cloud)
+    return Scene(world, cloud)
 
 
 REGISTRY = """

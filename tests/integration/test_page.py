@@ -14,11 +14,15 @@ import pytest
 import yaml
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Route, ViewportSize, expect
 
+from tests.integration.test_allocations import Scene, scene
 from tests.support.apiserver.pki import Authority
 from tests.support.apiserver.server import ApiServer
 from tests.support.browser import DESKTOP, PHONE, chromium
-from tests.support.hub import HUB_RULES, ROOT, HubProcess, World, add_node
+from tests.support.hub import HUB_RULES, ROOT, HubProcess, RunningHub, World, add_node
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
+
+__all__ = ["scene"]
 
 SCREENSHOTS = ROOT / "docs" / "images"
 REVIEW_RULES = (
@@ -423,6 +427,30 @@ def test_page_and_status_require_authorization(world: World) -> None:
     assert "nobody may not get /endpointslice-hub/api/v1/status" in told["nobody"].stderr
     assert "401" in told[""].stderr
     assert all("edge/payments" not in told[name].stdout + told[name].stderr for name in ("nobody", ""))
+
+
+def test_reserved_addresses_follow_on_the_open_page(scene: Scene, page: Page) -> None:
+    """A pool without problems is folded, a search opens it, and a move is seen without reloading the page."""
+    with RunningHub(scene.world, port=(port := free_port())):
+        first, _ = scene.awaits()
+        page.goto(f"http://127.0.0.1:{port}/")
+        part = page.locator("#allocations")
+        expect(part.locator("summary")).to_contain_text("2 of 2 attached")
+        row = part.locator("tr", has_text=first)
+        expect(row).to_be_hidden()
+        page.locator("#q").fill(first)
+        expect(row).to_be_visible()
+        expect(part.locator("tbody tr:visible")).to_have_count(1)
+        page.locator("#q").fill("")
+        loaded = page.evaluate("performance.timeOrigin")
+
+        (free,) = {"n1", "n2", "n3"} - set(scene.holders())
+        scene.cordon(first)
+
+        expect(part.locator("tr", has_text=free)).to_contain_text("attached", timeout=60_000)
+        expect(row).to_have_count(0)
+        expect(part.locator("summary")).to_contain_text("2 of 2 attached")
+        assert page.evaluate("performance.timeOrigin") == loaded, "the page was loaded anew"
 
 
 def status(world: World, url: str, token: str) -> subprocess.CompletedProcess[str]:

@@ -22,8 +22,10 @@ from typing import Any, Self
 import yaml
 
 from hub.app.hub import Hub, Options, assemble
+from hub.cli.options import BindAddress
 from hub.model import Finding, TargetKey
 from hub.observe.remote.cluster import RemoteCluster
+from hub.report.server import Listen, listening
 from tests.support.api import Object
 from tests.support.apiserver.audit import Mark, Request
 from tests.support.apiserver.server import ApiServer
@@ -217,9 +219,14 @@ def eu_and_us(folder: Path, hub_cluster: ApiServer, remote_clusters: Sequence[Ap
 
 
 class RunningHub:
-    """A hub in a thread of this process; a context manager that stops it at the end."""
+    """A hub in a thread of this process; a context manager that stops it at the end.
 
-    def __init__(self, world: World, **options: Any) -> None:
+    Args:
+        port: where it serves the page and the API on loopback; 0 = nowhere.
+    """
+
+    def __init__(self, world: World, *, port: int = 0, **options: Any) -> None:
+        self._listen = Listen(BindAddress("127.0.0.1", port) if port else None)
         options.setdefault("removal_grace", 0.5)
         self._options = Options(registry=str(world.path), kubeconfig=str(world.kubeconfig), **options)
         self._thread = threading.Thread(target=self._main, name="hub")
@@ -288,7 +295,7 @@ class RunningHub:
 
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        async with assemble(self._options) as self._hub:
+        async with assemble(self._options) as self._hub, listening(self._listen, self._hub):
             self._started.set()
             await self._hub.run(self._stop)
 

@@ -9,6 +9,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,11 +40,15 @@ class Prometheus:
         folder: for its data.
         target: ``host:port`` to scrape.
         port: its own port, on loopback.
+        job: the label ``job`` of what it scrapes.
+        rules: files with alerting rules.
     """
 
     JOB = "endpointslice-hub"
 
-    def __init__(self, folder: Path, target: str, port: int) -> None:
+    def __init__(
+        self, folder: Path, target: str, port: int, *, job: str = JOB, rules: Sequence[Path] = (ALERTS,)
+    ) -> None:
         self._program = program("prometheus")
         self._folder = folder
         self._url = f"http://127.0.0.1:{port}"
@@ -51,12 +56,12 @@ class Prometheus:
         self._child: subprocess.Popen[bytes] | None = None
         self.log = folder / "prometheus.log"
         self._config = folder / "prometheus.yaml"
-        scrape = {"job_name": self.JOB, "static_configs": [{"targets": [target]}]}
+        scrape = {"job_name": job, "static_configs": [{"targets": [target]}]}
         self._config.write_text(
             yaml.safe_dump(
                 {
                     "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-                    "rule_files": [str(ALERTS)],
+                    "rule_files": [str(file) for file in rules],
                     "scrape_configs": [scrape],
                 }
             )
@@ -99,6 +104,17 @@ class Prometheus:
             return found
 
         return eventually(asked, 20)
+
+    def faulty_rules(self) -> list[str]:
+        """Rules that cannot be evaluated, with their errors; they have all been evaluated when this returns."""
+
+        def asked() -> list[dict[str, Any]]:
+            found = [rule for group in self._ask("rules")["groups"] for rule in group["rules"]]
+            assert found, "no rules"
+            assert all(rule["health"] != "unknown" for rule in found)
+            return found
+
+        return [f"{rule['name']}: {rule.get('lastError')}" for rule in eventually(asked, 20) if rule["health"] != "ok"]
 
     def firing(self) -> dict[str, str]:
         """Pending and firing alerts, with their states."""

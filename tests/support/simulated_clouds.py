@@ -6,11 +6,11 @@ import importlib.metadata
 from collections.abc import Iterable
 
 import pytest
+from hub_testkit.addresses.cloud import SimulatedCloud
+from hub_testkit.addresses.simulated import SimulatedPlugin
 
 from hub.observe.providers.catalog import Catalog, installed
 from hub.plugin import ProviderType, hookimpl
-from hub_testkit.addresses.cloud import SimulatedCloud
-from hub_testkit.addresses.simulated import SimulatedPlugin
 
 CLOUDS: dict[str, SimulatedCloud] = {}
 _PLUGIN = SimulatedPlugin(CLOUDS)
@@ -23,8 +23,9 @@ def hub_register_providers() -> Iterable[ProviderType]:
 
 
 def install(patch: pytest.MonkeyPatch) -> dict[str, SimulatedCloud]:
-    """Make hubs in this process find the provider; returns the clouds by name."""
+    """Make hubs and ``hub check`` in this process find the provider; returns the clouds by name."""
     point = importlib.metadata.EntryPoint("simulated-cloud", __name__, "hub.providers")
-    patch.setattr("hub.app.hub.Catalog", lambda: Catalog(lambda: [*installed(), point]))
+    for user in ("hub.app.hub", "hub.cli.checking"):
+        patch.setattr(f"{user}.Catalog", lambda: Catalog(lambda: [*installed(), point]))
     CLOUDS.clear()
     return CLOUDS

@@ -101,10 +101,15 @@ def _parse_model(type_: ProviderType, model: type[BaseModel], config: Mapping[st
     return parsed  # type: ignore[no-any-return]
 
 
-def check_config(type_: ProviderType, config: object, path: str = "provider.config") -> tuple[ConfigProblem, ...]:
-    """The problems of ``config``; () if it fits the type's model."""
+def check_config(
+    type_: ProviderType,
+    config: object,
+    path: str = "provider.config",
+    model: type[BaseModel | msgspec.Struct] | None = None,
+) -> tuple[ConfigProblem, ...]:
+    """The problems of ``config``; () if :func:`parse_config` accepts it."""
     try:
-        parse_config(type_, config, path)
+        parse_config(type_, config, path, model)
     except ConfigInvalid as error:
         return error.problems
     return ()

@@ -22,6 +22,7 @@ from hub.report.api import answer, constant, named, number, service_of
 from hub.report.detail import ADDRESSES, cluster_detail
 from hub.report.page.charts import Strip, chart, strip
 from hub.report.page.flows import drawn
+from hub.report.page.pools import pools
 from hub.report.page.search import EVERYTHING, Search, search_of
 from hub.report.page.signs import FILTERS, attention
 from hub.report.site import Site, VersionedStatus
@@ -103,7 +104,8 @@ def routes(site: Site, live: Broadcaster) -> list[web.RouteDef]:
 
 def rendered_overview(snapshot: VersionedStatus, search: Search = EVERYTHING) -> bytes:
     """The overview page, with what a search finds."""
-    return _render("overview.html", snapshot, search=search, map=drawn(snapshot.status, search))
+    status = snapshot.status
+    return _render("overview.html", snapshot, search=search, map=drawn(status, search), pools=pools(status.allocations))
 
 
 def _render(template: str, snapshot: VersionedStatus, recent: Recent | None = None, **more: object) -> bytes:
@@ -161,13 +163,17 @@ def event(old: VersionedStatus, new: VersionedStatus, touched: set[str], renewed
     services = _differing(old.status.services, new.status.services)
     gone = sorted(_ids(old.status) - _ids(new.status))
     data: dict[str, object] = {"version": new.version}
-    if len(clusters) + len(services) > MAX_ROWS:
+    addresses = new.status.allocations
+    appeared = (old.status.allocations is None) != (addresses is None)  # the page has the part, or has it no more
+    if appeared or len(clusters) + len(services) > MAX_ROWS:
         return _event("reload", data)
     rows: Any = templates().get_template("rows.html").module
     html = {f"cluster:{cluster.name}": str(rows.cluster(cluster, _strip(new, cluster.name))) for cluster in clusters}
     html |= {f"service:{service.name}": str(rows.service(service)) for service in services}
     if (clusters or services or gone) and (map_ := drawn(new.status)) != drawn(old.status):
         html["map"] = str(rows.map(map_))
+    if addresses is not None and addresses != old.status.allocations:
+        html["allocations"] = str(rows.allocations(addresses, pools(addresses)))
     if _summary(old.status) != _summary(new.status):
         html["replica"] = str(rows.replica(new.status.hub))
         html["attention"] = str(rows.attention(attention(new.status)))

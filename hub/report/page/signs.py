@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from hub.observe.remote.status import READY_WITH_ERROR
-from hub.report.values import Cluster, Noted, Service, Status
+from hub.report.values import Allocations, Cluster, Noted, Service, Status
 
 
 class Sign(NamedTuple):
@@ -43,6 +44,10 @@ CONDITIONS: Final = {
     "draining": Sign("idle", "↓", "draining"),
     "not published": Sign("idle", "○", "not published"),
 }
+
+
+TOLD: Final = ("Withheld", "Conflict", "Invalid")
+"""Reasons of an allocation that entries about its addresses explain."""
 
 
 def cluster_sign(cluster: Cluster) -> Sign:
@@ -136,6 +141,7 @@ def attention(status: Status) -> tuple[Needed, ...]:
         )
         if service.problem:
             found.append(Needed("bad", "Not written", service.problem, service=service.name))
+    found.extend(_allocation_needs(status.allocations) if status.allocations is not None else ())
     return tuple(sorted(found, key=lambda needed: needed.kind != "bad"))  # the page shows only the first 50
 
 
@@ -151,6 +157,25 @@ def _cluster_needs(cluster: Cluster) -> Needed:
     if cluster.state != "WrongCluster" or not approve:
         return Needed(sign.kind, sign.words, cluster.error, cluster=cluster.name)
     return Needed(sign.kind, sign.words, text, f"hub approve {rest}", cluster=cluster.name)
+
+
+def _allocation_needs(found: Allocations) -> Iterator[Needed]:
+    """What keeps reserved addresses from their nodes, and moves that wait for an approval."""
+    if found.trouble:
+        yield Needed("bad", "Allocations", found.trouble)
+    for account in found.accounts:
+        if account.error:
+            yield Needed("bad" if account.frozen else "warn", f"Cloud account {account.name}", account.error)
+    for allocation in found.allocations:
+        title = f"Allocation {allocation.name}"
+        withheld = {address.approve: address.message for address in reversed(allocation.addresses) if address.approve}
+        for approve, message in withheld.items():
+            yield Needed("warn", f"{title}: moves withheld", message, approve)
+        for address in allocation.addresses:
+            if address.state in ("Elsewhere", "Conflict", "Invalid"):
+                yield Needed("warn", f"{title}: {address.state}", f"{address.address}: {address.message}")
+        if allocation.ready in ("False", "Unknown") and allocation.reason not in (*TOLD, "Moving"):
+            yield Needed("warn", f"{title}: {allocation.reason}", allocation.message)
 
 
 FILTERS: Final[dict[str, Any]] = {

@@ -20,7 +20,7 @@ from hub_provider_gcp.testing import EMAIL, PROJECT, SUBJECT, GcpFake
 from hub_testkit.contexts import LocalAccount, LocalHub
 
 from hub.plugin import TerminalProviderError, TransientProviderError
-from hub.plugin.addresses import AddressProvider
+from hub.plugin.addresses import AddressProvider, Free
 
 
 @dataclass
@@ -128,6 +128,30 @@ async def test_metadata_server_is_used_without_a_file(monkeypatch: pytest.Monkey
         it.fake.expire_tokens()
         with pytest.raises(TerminalProviderError, match="--allow-api-host"):
             await it.ask()
+
+
+@pytest.mark.parametrize("source", ["metadata", "key"])
+async def test_project_is_that_of_the_credential_by_default(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """Without ``project``, the key file or the metadata server names it."""
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    async with GcpFake() as fake, LocalHub(secrets={}, allow_api_hosts=frozenset((fake.host,))) as hub:
+        monkeypatch.setenv("GCE_METADATA_HOST", fake.host)
+        hub.secrets["KEY"] = service_account(fake, project_id=PROJECT)
+        credentials = {"default": True} if source == "metadata" else KEY
+        config = GcpConfig.model_validate({"credentials": credentials, "endpoint": fake.url})
+        address = fake.cloud.reserve()
+        async with open_account(LocalAccount(hub, name="gcp-prod"), config) as provider:
+            assert await provider.describe([address]) == {address: Free("us-west1")}
+
+
+async def test_a_credential_without_a_project_is_an_error() -> None:
+    """If neither the configuration nor the key file names a project, the error says what to write."""
+    async with GcpFake() as fake, LocalHub(secrets={}, allow_api_hosts=frozenset((fake.host,))) as hub:
+        hub.secrets["KEY"] = fake.key_file()
+        config = GcpConfig.model_validate({"credentials": KEY, "endpoint": fake.url})
+        with pytest.raises(TerminalProviderError, match="names no project; write project: into config"):
+            async with open_account(LocalAccount(hub, name="gcp-prod"), config):
+                pass
 
 
 async def test_federated_identity_is_exchanged(tmp_path: Path) -> None:

@@ -40,8 +40,6 @@ class Machine:
     ephemeral: bool = True
     zone: str = "z1"
     takes: bool = True
-    started: float = 0.0
-    """When it was last started."""
 
 
 @dataclass(slots=True)
@@ -73,10 +71,19 @@ class Cloud:
     ill: bool = False
     down: bool = False
     read_only: bool = False
+    replays: bool = False
+    """Whether an order with a token that was used gets the operation of the first one, even after its end."""
+    denied: bool = False
+    quota: bool = False
     hidden: set[str] = field(default_factory=set)
     operations: dict[str, Operation] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
     writes: list[tuple[float, str, str, str]] = field(default_factory=list)
+
+    @property
+    def answers(self) -> bool:
+        """Whether questions are answered."""
+        return not (self.down or self.denied)
 
     def settle(self, now: float) -> None:
         """Let the operations end that are due."""
@@ -94,8 +101,10 @@ class Cloud:
 
     def describe(self, address: str) -> AddressState:
         """The answer about an address."""
-        if address in self.hidden:
-            return Unknown("left out")
+        return Unknown("left out") if address in self.hidden else self.state(address)
+
+    def state(self, address: str) -> AddressState:
+        """The truth about an address."""
         if name := self.changing(address):
             return Changing(name)
         if address not in self.holders:
@@ -113,7 +122,7 @@ class Cloud:
         room = instance not in self.holders.values() and machine.takes
         return Present(machine.running, zone=machine.zone, room=room, before="nat" if machine.ephemeral else "")
 
-    def step(self, kind: str, order: Order, now: float) -> Step:
+    def step(self, kind: str, order: Order, now: float) -> Step:  # noqa: C901 - one branch for each kind of step
         """Carry out a step with compare-and-set.
 
         Raises:
@@ -121,13 +130,17 @@ class Cloud:
         """
         if self.down:
             raise Refused("transient")
-        if self.read_only:
+        if self.read_only or self.denied:
             raise Refused("terminal")
+        if self.quota:
+            raise Refused("quota")
         self.settle(now)
         address, instance = order.address, order.instance
+        if order.token in self.tokens:
+            return Pending(self.tokens[order.token])
         if name := self.changing(address):
             return Pending(name)
-        state = self.describe(address)
+        state = self.state(address)
         if kind == "restore":
             machine = self.machines.get(instance)
             if machine is None or machine.ephemeral or instance in self.holders.values():
@@ -165,6 +178,8 @@ class Cloud:
             return Done("nat" if kind == "attach" else "")
         name = f"op-{len(self.operations)}"
         self.operations[name] = Operation(now + self.length, self.ill, effect, order.address)
+        if self.replays:
+            self.tokens[order.token] = name
         return Pending(name)
 
     def follow(self, name: str, now: float) -> Step:
@@ -173,7 +188,7 @@ class Cloud:
         Raises:
             Refused: it ended ill, or nothing is answered.
         """
-        if self.down:
+        if not self.answers:
             raise Refused("transient")
         self.settle(now)
         operation = self.operations.get(name)

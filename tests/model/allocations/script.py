@@ -9,12 +9,17 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from hub.allocations.spec import LABEL_READY
-from hub.model import LOCAL
-from tests.model.allocations.judge import Judge
+from hub.model import ANNOTATION_PAUSED, LOCAL, Taint
+from hub.registry.spec import AllocationLimits
+from tests.model.allocations.judge import LEAVING, PERIOD, SHUT_DOWN, Complaint, Judge
 from tests.model.allocations.world import WORKLOAD, World, stamp
 
 QUIET: Final = 4000.0
-"""Seconds after a script until everything must be in place: longer than all waits and budgets together."""
+"""Seconds after a script until everything must be in place at the latest: longer than all waits and budgets."""
+AVOIDED: Final = 600.0
+"""Seconds in which a node is avoided that has refused an address."""
+CALM: Final = 180.0
+"""Seconds in which nothing may be written any more: longer than two descriptions."""
 STEPS: Final = 200
 
 
@@ -27,41 +32,57 @@ class Step(NamedTuple):
 
 
 KINDS: Final[dict[str, int]] = {
-    "nothing": 30,
-    "cordon": 7,
-    "uncordon": 6,
-    "fail": 6,
-    "recover": 7,
-    "join": 4,
+    "nothing": 16,
+    "cordon": 8,
+    "uncordon": 8,
+    "chase": 5,
+    "fail": 7,
+    "recover": 9,
+    "join": 6,
     "leave": 3,
     "remove-node": 2,
     "vm-stops": 2,
     "vm-starts": 3,
     "recreate": 1,
     "pod": 3,
-    "no-pod": 4,
+    "no-pod": 6,
     "label-by-hand": 2,
     "unlabel-by-hand": 2,
     "move-by-hand": 2,
     "stranger": 1,
     "free-by-hand": 1,
-    "stranger-leaves": 2,
-    "hide": 2,
+    "stranger-leaves": 4,
+    "hide": 1,
     "show": 3,
-    "cloud-down": 2,
-    "cloud-up": 4,
+    "cloud-down": 1,
+    "cloud-up": 5,
     "slow": 2,
     "fast": 2,
     "ill": 1,
-    "well": 2,
+    "well": 4,
     "lossy": 1,
     "reliable": 2,
     "read-only": 1,
-    "writable": 2,
+    "writable": 4,
     "refuses": 1,
-    "takes": 2,
-    "unsynced": 2,
-    "synced": 4,
+    "takes": 4,
+    "unsynced": 1,
+    "synced": 5,
+    "quota": 1,
+    "no-quota": 4,
+    "denied": 1,
+    "admitted": 6,
+    "late": 1,
+    "punctual": 2,
+    "pause": 1,
+    "resume": 5,
+    "taint": 1,
+    "untaint": 4,
+    "races": 1,
+    "no-races": 3,
+    "unlisted": 1,
+    "listed": 3,
+    "freeze": 2,
     "kill": 3,
     "restart": 2,
     "create": 2,
@@ -69,7 +90,7 @@ KINDS: Final[dict[str, int]] = {
     "drop-entry": 1,
     "add-entry": 2,
     "selector": 1,
-    "no-selector": 2,
+    "no-selector": 3,
     "policy": 1,
     "status-lost": 1,
     "approve": 1,
@@ -100,9 +121,11 @@ class Run:
         self._nodes = 0
         world = self.world
         world.start(settle=False)
-        world.hand_until = 0.0  # type: ignore[attr-defined]
+        world.cloud.replays = seed % 5 == 0
+        if seed % 2:
+            world.limits = AllocationLimits(moves=1.0, window=60.0, dwell=60.0)
         for cluster in world.clusters:
-            for _ in range(4):
+            for _ in range(5):
                 self._join(cluster)
         workload = WORKLOAD if seed % 2 else None
         world.allocate("a", ("198.18.0.1", "198.18.0.2"), workload_ref=workload, eviction="Evict")
@@ -111,42 +134,79 @@ class Run:
         world.allocate("b", ("198.18.0.3", "198.18.0.2"), cluster="" if second == LOCAL else second)
 
     def play(self, steps: Sequence[Step]) -> None:
-        """Play the steps, then let everything heal and judge the end."""
+        """Play the steps, then let everything heal and judge the end.
+
+        Raises:
+            Complaint: a law is broken.
+        """
         for step in steps:
             self.world.advance(step.after)
             self.happen(step.what, step.where)
         self.heal()
-        self.rest(QUIET)
-        self.judge.quiet(self.world)
-        before = self.judge.writes, len(self.world.cloud.writes)
-        self.rest(600.0)
-        after = self.judge.writes, len(self.world.cloud.writes)
+        self.come_to_rest()
+        world = self.world
+        before = self.judge.writes, len(world.cloud.writes)
+        asked, process = self._described(), world.leader
+        world.advance(CALM)
+        after = self.judge.writes, len(world.cloud.writes)
         if before != after:
-            raise AssertionError(f"A5: the hub still writes: {before} -> {after}: {self.world.objects}")
+            raise Complaint(f"A5: at rest, the hub still writes: {before} -> {after}")
+        if process is world.leader and self._described() - asked > CALM / PERIOD + 2:
+            raise Complaint(f"A5: at rest, the cloud is asked {self._described() - asked} times in {CALM:g} s")
+        self.judge.quiet(world)
+        assert world.leader is not None
+        self.judge.settled(world, world.view(world.leader))
 
-    def rest(self, seconds: float) -> None:
-        """Let time pass in which nothing happens."""
-        for _ in range(int(seconds // 60)):
-            self.world.advance(60.0)
+    def come_to_rest(self) -> None:
+        """Let time pass until everything is in place.
+
+        Raises:
+            Complaint: it is not after :data:`QUIET`.
+        """
+        ends = self.world.now + QUIET
+        self.world.advance(AVOIDED)
+        while True:
+            before = self.judge.writes, len(self.world.cloud.writes)
+            self.world.advance(CALM)
+            try:
+                self.judge.quiet(self.world)
+            except Complaint:
+                if self.world.now >= ends:
+                    raise
+                continue
+            if before == (self.judge.writes, len(self.world.cloud.writes)) or self.world.now >= ends:
+                return
+
+    def _described(self) -> int:
+        return self.world.leader.describes if self.world.leader is not None else 0
 
     def heal(self) -> None:
         """End everything that keeps the hub from working."""
-        world = self.world
-        world.cloud.down = world.cloud.ill = world.cloud.read_only = False
-        world.cloud.hidden.clear()
-        world.cloud.length, world.lose_answer = 0.0, 0.0
-        for operation in world.cloud.operations.values():
+        world, cloud = self.world, self.world.cloud
+        cloud.down = cloud.ill = cloud.read_only = cloud.denied = cloud.quota = False
+        cloud.hidden.clear()
+        cloud.length = world.lose_answer = world.late = world.races = 0.0
+        world.pods_listed = True
+        for operation in cloud.operations.values():
             operation.ends = min(operation.ends, world.now)
-        for machine in world.cloud.machines.values():
-            machine.started = world.now
+        for machine in cloud.machines.values():
             machine.takes = machine.running = True
         for name, cluster in world.clusters.items():
-            cluster.synced = True
+            world.sync(name, synced=True)
             for node in list(cluster.nodes):
-                world.edit(name, node, ready="True", deleting=False)
+                world.edit(name, node, ready="True", deleting=False, taints=())
+        for name in world.objects:
+            self._pause(name, paused=False)
         if world.leader is None:
             world.start(settle=False)
         world.changed()
+
+    def _pause(self, name: str, *, paused: bool) -> None:
+        found = self.world.objects.get(name)
+        if found is not None:
+            annotations = {ANNOTATION_PAUSED: "test"} if paused else None
+            self.world.put(name, replace(found, metadata=replace(found.metadata, annotations=annotations)))
+            self.world.changed()
 
     def _join(self, cluster: str) -> None:
         self._nodes += 1
@@ -156,7 +216,21 @@ class Run:
 
     def _node(self, where: int) -> tuple[str, str]:
         nodes = [(name, node) for name, cluster in self.world.clusters.items() for node in sorted(cluster.nodes)]
+        held = set(self.world.cloud.holders.values())
+        holders = [(name, node) for name, node in nodes if self.world.clusters[name].instances[node] in held]
+        if where % 2 and holders:  # what happens to them matters more
+            nodes = holders
         return nodes[where % len(nodes)] if nodes else (LOCAL, "")
+
+    def _target(self, where: int) -> tuple[str, str]:
+        """A node that an address is going to, or has just come to."""
+        moves = [
+            (max(entry.moves, default=""), found.spec.cluster or LOCAL, entry.move.to if entry.move else entry.node)
+            for found in self.world.objects.values()
+            for entry in (found.status.addresses if found.status else ())
+        ]
+        at, cluster, node = max(moves, default=("", LOCAL, ""))
+        return (cluster, node) if at else self._node(where)
 
     def _address(self, where: int) -> str:
         addresses = sorted(self.world.cloud.holders)
@@ -177,6 +251,10 @@ class Run:
         match what:
             case "cordon" | "uncordon":
                 world.edit(cluster, node, unschedulable=what == "cordon")
+            case "chase":
+                cluster, node = self._target(where)
+                changes = ({"unschedulable": True}, {"ready": "Unknown"}, {"ready": "Unknown", "deleting": True})
+                world.edit(cluster, node, **changes[where % 3])
             case "fail" | "recover":
                 world.edit(cluster, node, ready="True" if what == "recover" else "Unknown")
             case "join":
@@ -184,8 +262,7 @@ class Run:
                     self._join(cluster)
             case "leave" | "remove-node" | "recreate":
                 if len(inside.nodes) > 2 and node:
-                    old = inside.nodes.pop(node)
-                    inside.pods.pop(node, None)
+                    old = world.remove_node(cluster, node)
                     if what != "remove-node":
                         cloud.machines.pop(instance, None)
                         for held, holder in cloud.holders.items():
@@ -194,11 +271,9 @@ class Run:
                     if what == "recreate":
                         labels = {key: value for key, value in old.labels.items() if key != LABEL_READY}
                         world.add_node(cluster, node, labels=labels)
-                    self._by_hand()
             case "vm-stops" | "vm-starts":
                 if machine is not None:
                     machine.running = what == "vm-starts"
-                    machine.started = world.now
                     world.edit(cluster, node, ready="True" if machine.running else "Unknown")
             case "pod" | "no-pod":
                 inside.pods.pop(node, None)
@@ -217,12 +292,10 @@ class Run:
                     and instance not in cloud.holders.values()
                 ):
                     cloud.holders[address] = instance
-                    self._by_hand()
             case "stranger" | "free-by-hand" | "stranger-leaves":
                 ours = not cloud.holders[address].startswith("!")
                 if not cloud.changing(address) and ours == (what != "stranger-leaves"):
                     cloud.holders[address] = "!lb" if what == "stranger" else ""
-                    self._by_hand()
             case "hide":
                 cloud.hidden.add(address)
             case "show":
@@ -241,8 +314,28 @@ class Run:
                 if machine is not None:
                     machine.takes = what == "takes"
             case "unsynced" | "synced":
-                inside.synced = what == "synced"
+                world.sync(cluster, synced=what == "synced")
+            case "quota" | "no-quota":
+                cloud.quota = what == "quota"
+            case "denied" | "admitted":
+                cloud.denied = what == "denied"
                 world.changed()
+            case "late" | "punctual":
+                world.late = 0.3 if what == "late" else 0.0
+            case "pause" | "resume":
+                self._pause(self._allocation(where), paused=what == "pause")
+            case "taint" | "untaint":
+                keys = (*LEAVING, *SHUT_DOWN)
+                world.edit(
+                    cluster, node, taints=(Taint(keys[where % len(keys)], "NoSchedule"),) if what == "taint" else ()
+                )
+            case "races" | "no-races":
+                world.races = 0.3 if what == "races" else 0.0
+            case "unlisted" | "listed":
+                world.pods_listed = what == "listed"
+                world.changed()
+            case "freeze" if not self.calm:
+                world.freeze()
             case "kill" | "restart" if not self.calm:
                 world.kill()
                 world.start(settle=what == "kill")
@@ -252,13 +345,11 @@ class Run:
                     address = f"198.18.0.{4 + where % 3}"
                     world.allocate(name, (address, "198.18.0.1"), release_policy="Detach" if where % 2 else "")
             case "delete":
-                self.judge.forget_moves()
                 world.delete(self._allocation(where))
             case "drop-entry" | "add-entry":
                 name = self._allocation(where)
                 listed = tuple((world.objects[name].spec.reserved_ips or ()) if name else ())
                 more = tuple(dict.fromkeys((*listed, address)))
-                self.judge.forget_moves()
                 world.respec(name, reserved_ips=listed[1:] if what == "drop-entry" else more[:3])
             case "selector" | "no-selector":
                 selector = {"pool": ("ingress", "other")[where % 2]} if what == "selector" else None
@@ -268,25 +359,19 @@ class Run:
             case "status-lost":
                 name = self._allocation(where)
                 if name:
-                    self.judge.forget_moves()
                     world.put(name, replace(world.objects[name], status=None))
                     world.changed()
             case "approve":
                 last = world.leader.last if world.leader is not None else None
-                world.approvals |= {found.hash for found in (last.verdicts.values() if last else ()) if found.hash}
+                world.approvals |= self.judge.approve(last) if last is not None else set()
                 world.changed()
             case "move-cluster":
                 if len(world.clusters) > 1:
-                    self.judge.forget_moves()
                     world.respec(self._allocation(where), cluster=("", "eu")[where % 2])
             case "delete-node-soon":
                 world.edit(cluster, node, deleting=True, ready="Unknown")
             case _:
                 pass
-
-    def _by_hand(self) -> None:
-        self.world.hand_until = self.world.now + 61.0  # type: ignore[attr-defined]
-        self.world.changed()
 
 
 def _pod(world: World, node: str) -> Any:
@@ -302,6 +387,22 @@ def attempt(seed: int, steps: Sequence[Step]) -> str:
     except AssertionError as complaint:
         return str(complaint) or repr(complaint)
     return ""
+
+
+def readable(seed: int, steps: Sequence[Step]) -> str:
+    """A script as a person reads it, and as it can be pasted into a test."""
+    run, lines = Run(seed), []
+    for step in steps:
+        cluster, node = run._node(step.where)
+        where = f"node {cluster}/{node}, address {run._address(step.where)}, allocation {run._allocation(step.where)}"
+        lines.append(f"    Step{tuple(step)},  # {where}")
+        try:
+            run.world.advance(step.after)
+            run.happen(step.what, step.where)
+        except AssertionError as complaint:
+            lines.append(f"    # {complaint}")
+            break
+    return "\n".join(["[", *lines, "]"])
 
 
 def shrunk(seed: int, steps: Sequence[Step]) -> list[Step]:

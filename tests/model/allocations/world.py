@@ -20,6 +20,7 @@ from hub.allocations.plan import plan
 from hub.allocations.spec import (
     FINALIZER,
     LABEL_READY,
+    Allocation,
     Meta,
     NetIPAllocation,
     Spec,
@@ -55,9 +56,13 @@ from tests.model.allocations.cloud import Cloud, Machine, Refused, outcome
 
 START: Final = 1_700_000_000.0
 ANYWHERE: Final = (IPv4Network("0.0.0.0/0"),)
-LIMITS: Final = AllocationLimits()
 WORKLOAD: Final = WorkloadRef("web")
 LEASE: Final = 15.0
+CALL: Final = 15.0
+"""Seconds after which the caller of a cloud gives up."""
+RETRY: Final = 5.0
+"""Seconds after which a question is asked again that was not answered."""
+LABELS: Final = frozenset({LABEL_READY})
 
 
 @dataclass(slots=True)
@@ -69,6 +74,8 @@ class Cluster:
     pods: dict[str, Pod] = field(default_factory=dict)
     """Node -> the workload's Pod there."""
     synced: bool = True
+    version: int = 0
+    """Changes with the nodes."""
 
 
 @dataclass(slots=True)
@@ -82,7 +89,6 @@ class Process:
     running: set[str | NodeKey] = field(default_factory=set)
     memory: Memories = field(default_factory=Memories)
     claims: Claims = field(default_factory=Claims)
-    seen: dict[NodeKey, Seen] = field(default_factory=dict)
     evict_after: dict[str, float] = field(default_factory=dict)
     asked_pods: frozenset[Any] = frozenset()
     settled: float = 0.0
@@ -90,6 +96,12 @@ class Process:
     dirty: bool = True
     last: Plan | None = None
     alive: bool = True
+    quota_until: float = 0.0
+    describes: int = 0
+    """Descriptions that it asked for."""
+    values: dict[str, tuple[NetIPAllocation, Allocation]] = field(default_factory=dict)
+    sites: dict[str, tuple[tuple[int, bool], Site]] = field(default_factory=dict)
+    claimed: tuple[Allocation, ...] = ()
 
 
 class World:
@@ -104,7 +116,13 @@ class World:
         self.objects: dict[str, NetIPAllocation] = {}
         self.version = 1
         self.latency = 0.1
+        self.limits = AllocationLimits()
         self.lose_answer = 0.0
+        self.pods_listed = True
+        self.races = 0.0
+        """How many of the passes meet an allocation that somebody changes while they plan."""
+        self.late = 0.0
+        """How many of the calls take effect so late that their caller has given up."""
         self.approvals: set[str] = set()
         self.leader: Process | None = None
         self.processes = 0
@@ -137,12 +155,22 @@ class World:
                 self.leader.dirty, self.leader.wake = True, 0.0
             if self.now >= ends and not (self.leader is not None and self.leader.dirty):
                 return
-        raise AssertionError("the hub does not come to rest")
+        raise AssertionError("A5: the hub does not come to rest")
 
     def changed(self) -> None:
         """Something that a process watches has changed."""
         if self.leader is not None:
             self.leader.dirty = True
+
+    def serving(self) -> dict[str, int]:
+        """Cluster -> how many of its nodes have an address and the label."""
+        held = set(self.cloud.holders.values())
+        return {
+            name: sum(
+                cluster.instances[node] in held and LABEL_READY in found.labels for node, found in cluster.nodes.items()
+            )
+            for name, cluster in self.clusters.items()
+        }
 
     # --- processes --------------------------------------------------------------------------------------
 
@@ -157,6 +185,21 @@ class World:
             self.leader.alive = False
             self.leader = None
 
+    def freeze(self) -> None:
+        """The leader stands still in the middle of a pass: its statuses arrive late, its acts never begin.
+
+        Another process leads when the Lease has expired.
+        """
+        process = self.leader
+        if process is None:
+            return
+        view = self.view(process)
+        found = plan(view, self.now)
+        self.judge.planned(self, process, view, found)
+        self.kill()
+        self.at(self.now + self.rng.uniform(0.0, 2 * LEASE), lambda: self._store_all(process, view, found))
+        self.at(self.now + LEASE, lambda: None if self.leader is not None else self.start(settle=True))
+
     def run_passes(self) -> None:
         """Passes of the leader until it has nothing to do now."""
         process = self.leader
@@ -165,34 +208,31 @@ class World:
             process.dirty = False
             self._pass(process)
             rounds += 1
-            assert rounds < 200, "the hub plans without end"
+            assert rounds < 200, "A5: the hub plans without end"
 
     def view(self, process: Process) -> View:
         """What a process knows now."""
-        allocations = tuple(read(found) for found in self.objects.values())
-        process.claims = claims(allocations, process.claims, self.now)
-        sites: dict[str, Site] = {}
-        for name, cluster in self.clusters.items():
-            for gone in [key for key in process.seen if key.cluster == name and key.name not in cluster.nodes]:
-                if cluster.synced:
-                    del process.seen[gone]
-            if cluster.synced:
-                for node_name, node in cluster.nodes.items():
-                    key = NodeKey(name, node_name)
-                    old = process.seen.get(key)
-                    if old is None or old.node is not node:
-                        process.seen[key] = self._seen(node, cluster.instances[node_name], old)
-            machines = {key.name: found for key, found in process.seen.items() if key.cluster == name}
-            sites[name] = Site(name, machines, "" if cluster.synced else "not reached")
+        values = {}
+        for name, found in self.objects.items():
+            known = process.values.get(name)
+            values[name] = known if known is not None and known[0] is found else (found, read(found))
+        process.values = values
+        allocations = tuple(value for _, value in values.values())
+        if allocations != process.claimed or process.claims.wake is not None:
+            process.claims = claims(allocations, process.claims, self.now)
+            process.claimed = allocations
         pods = {
             (key, workload): Pods(tuple(pod for pod in [self.clusters[key.cluster].pods.get(key.name)] if pod), 1)
             for key, workload in process.asked_pods
-            if key.cluster in self.clusters and self.clusters[key.cluster].synced
+            if self.pods_listed and key.cluster in self.clusters and self.clusters[key.cluster].synced
         }
+        frozen = "401: the credential is not valid" if self.cloud.denied else ""
         return View(
-            account=Account("main", "model", tuple(self.clusters), ANYWHERE, 15.0, frozenset()),
-            limits=LIMITS,
-            sites=sites,
+            account=Account(
+                "main", "model", tuple(self.clusters), ANYWHERE, frozen=frozen, quota_until=process.quota_until
+            ),
+            limits=self.limits,
+            sites={name: self._site(process, name, cluster) for name, cluster in self.clusters.items()},
             allocations=allocations,
             holders=process.claims.holders,
             conflicts=process.claims.conflicts,
@@ -202,12 +242,34 @@ class World:
             running=frozenset(process.running),
             pods=pods,
             evict_after=process.evict_after,
-            label_keys=frozenset({LABEL_READY}),
+            label_keys=LABELS,
             approvals=frozenset(self.approvals),
             identity=process.name,
             settled=process.settled,
             memory=process.memory,
         )
+
+    def _site(self, process: Process, name: str, cluster: Cluster) -> Site:
+        version = (cluster.version, cluster.synced)
+        known = process.sites.get(name)
+        if known is not None and known[0] == version:
+            return known[1]
+        if not cluster.synced:
+            made = Site(name, known[1].machines if known is not None else {}, "not reached")
+        else:
+            old = known[1].machines if known is not None else {}
+            steady = known is not None and known[0][1]  # only what is seen throughout counts as not Ready for so long
+            made = Site(
+                name,
+                {
+                    key: found
+                    if (found := old.get(key)) is not None and found.node is node and (steady or found.ready_since)
+                    else self._seen(node, cluster.instances[key], found if steady else None)
+                    for key, node in cluster.nodes.items()
+                },
+            )
+        process.sites[name] = version, made
+        return made
 
     def _seen(self, node: Node, instance: str, old: Seen | None) -> Seen:
         if node.ready == "True":
@@ -219,33 +281,41 @@ class World:
     def _pass(self, process: Process) -> None:
         view = self.view(process)
         found = plan(view, self.now)
-        self.judge.planned(self, view, found)
+        self.judge.planned(self, process, view, found)
         process.memory, process.last = found.memory, found
         waits = [at for at in (found.wake, process.claims.wake) if at is not None]
         process.wake = min(waits) if waits else 0.0
-        for allocation in view.allocations:
-            status = found.statuses[allocation.name]
-            if status != allocation.status:
-                self._store(process, allocation.name, allocation.resource_version, status)
+        if self.races and self.rng.random() < self.races and self.objects:
+            name = self.rng.choice(sorted(self.objects))
+            self.put(name, self.objects[name])
+        if not self._store_all(process, view, found):
+            process.dirty = True
+            return
         for act in found.acts:
-            self._act(process, act)
+            self._act(process, view, act)
         if found.questions.describe:
-            self._ask(process, "describe", tuple(sorted({*view.holders})), self._described)
+            wanted = {*view.holders, *(address for value in view.allocations for address in value.entries)}
+            self._ask(process, "describe", tuple(sorted(wanted)), self._described)
         for instance in sorted(found.questions.inspect):
             self._ask(process, f"inspect {instance}", instance, self._inspected)
         if found.questions.pods != process.asked_pods:
             process.asked_pods = found.questions.pods
             process.dirty = True
 
-    def _store(self, process: Process, name: str, version: str, status: Any) -> None:
-        current = self.objects.get(name)
-        if current is None or current.metadata.resource_version != version:
-            process.dirty = True
-            return
-        self.judge.stores(self, current, status)
-        self.put(name, replace(current, status=status))
-        self.judge.writes += 1
-        process.dirty = True
+    def _store_all(self, process: Process, view: View, found: Plan) -> bool:
+        """Store the statuses of a pass; False if somebody else has changed an object, so that no act begins."""
+        for allocation in view.allocations:
+            status = found.statuses[allocation.name]
+            if status == allocation.status:
+                continue
+            current = self.objects.get(allocation.name)
+            if current is None or current.metadata.resource_version != allocation.resource_version:
+                return False
+            self.judge.stores(self, process, current, status)
+            self.put(allocation.name, replace(current, status=status))
+            self.judge.writes += 1
+            self.changed()
+        return True
 
     def put(self, name: str, found: NetIPAllocation) -> None:
         """Store an object with a new version."""
@@ -259,15 +329,21 @@ class World:
         if key in process.running:
             return
         process.running.add(key)
+        process.describes += key == "describe"
         asked = self.now
 
         def arrives() -> None:
+            if self.cloud.answers:
+                process.running.discard(key)
+                if process.alive:
+                    answer(process, asked, what)
+            else:
+                self.at(self.now + RETRY, again)
+            process.dirty = True
+
+        def again() -> None:
             process.running.discard(key)
-            if process.alive and not self.cloud.down:
-                answer(process, asked, what)
-                process.dirty = True
-            elif process.alive:
-                self.at(self.now + 1.0, lambda: setattr(process, "dirty", True))
+            process.dirty = True
 
         self.at(self.now + self.latency, arrives)
 
@@ -280,12 +356,12 @@ class World:
 
     # --- acts ---------------------------------------------------------------------------------------------
 
-    def _act(self, process: Process, act: Any) -> None:
+    def _act(self, process: Process, view: View, act: Any) -> None:
         match act:
             case Detach(address) | Attach(address) | Restore(address):
                 if address in process.running:
                     return
-                self.judge.acts(self, process, act)
+                self.judge.acts(self, process, view, act)
                 process.running.add(address)
                 process.outcomes = dict(process.outcomes)
                 self._call(process, type(act).__name__.lower(), address, act.order.token, act)
@@ -295,11 +371,11 @@ class World:
                     self._follow(process, address, operation, self.now)
             case Label(node, changes):
                 if node not in process.running:
-                    self.judge.acts(self, process, act)
+                    self.judge.acts(self, process, view, act)
                     process.running.add(node)
                     self.at(self.now + 0.02, lambda: self._labelled(process, node, changes))
             case Evict(node):
-                self.judge.acts(self, process, act)
+                self.judge.acts(self, process, view, act)
                 self.clusters[node.cluster].pods.pop(node.name, None)
                 process.evict_after = {**process.evict_after, str(act.workload): self.now + 12.0}
                 process.dirty = True
@@ -315,6 +391,14 @@ class World:
     def _call(self, process: Process, kind: str, address: str, token: str, act: Any) -> None:
         began = self.now
         lost = self.rng.random() < self.lose_answer
+        late = self.rng.random() < self.late
+        ended = False
+
+        def end(step: Any, error: str) -> None:
+            nonlocal ended
+            if not ended:
+                ended = True
+                self._ended(process, kind, address, token, began, step, error)
 
         def effect() -> None:
             step, error = None, ""
@@ -322,12 +406,12 @@ class World:
                 step = self.cloud.step(kind, act.order, self.now)
             except Refused as refused:
                 error = refused.kind
-            self.judge.effects(self, kind, act, step)
             if lost:
                 step, error = None, "timeout"
-            self.at(self.now + self.latency, lambda: self._ended(process, kind, address, token, began, step, error))
+            self.at(self.now + self.latency, lambda: end(step, error))
 
-        self.at(self.now + self.latency * self.rng.choice((0.2, 1, 5)), effect)
+        self.at(began + (self.rng.uniform(5, 40) if late else self.latency * self.rng.choice((0.2, 1, 5))), effect)
+        self.at(began + CALL, lambda: end(None, "timeout"))
 
     def _ended(
         self, process: Process, kind: str, address: str, token: str, began: float, step: Any, error: str
@@ -335,6 +419,8 @@ class World:
         process.running.discard(address)
         if process.alive:
             made = outcome(process.outcomes.get(address), kind, token, began, self.now, step, error)
+            if error == "quota":
+                process.quota_until = self.now + 20.0
             process.outcomes = {**process.outcomes, address: made}
             process.dirty = True
 
@@ -371,6 +457,7 @@ class World:
                 if value is None:
                     labels.pop(name, None)
             cluster.nodes[key.name] = replace(node, labels=labels)
+            cluster.version += 1
             self.judge.writes += 1
 
     # --- what happens ---------------------------------------------------------------------------------------
@@ -383,6 +470,19 @@ class World:
         made = Node(name, ready="True", labels={LABEL_ZONE: zone, **(labels or {})}, provider_id=instance)
         self.clusters[cluster].nodes[name] = made
         self.clusters[cluster].instances[name] = instance
+        self.clusters[cluster].version += 1
+        self.changed()
+
+    def remove_node(self, cluster: str, name: str) -> Node:
+        """Delete a Node object; its machine stays."""
+        self.clusters[cluster].version += 1
+        self.clusters[cluster].pods.pop(name, None)
+        self.changed()
+        return self.clusters[cluster].nodes.pop(name)
+
+    def sync(self, cluster: str, *, synced: bool) -> None:
+        """Let the hub see a cluster, or not."""
+        self.clusters[cluster].synced = synced
         self.changed()
 
     def edit(self, cluster: str, name: str, **changes: Any) -> None:
@@ -390,6 +490,7 @@ class World:
         nodes = self.clusters[cluster].nodes
         if name in nodes:
             nodes[name] = replace(nodes[name], **changes)
+            self.clusters[cluster].version += 1
             self.changed()
 
     def allocate(self, name: str, addresses: tuple[str, ...], **spec: Any) -> None:

@@ -17,6 +17,11 @@ POLICY = {
     "rules": [
         {"level": "None", "users": ["system:apiserver"]},
         {"level": "Request", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
+        {
+            "level": "Request",
+            "verbs": ["update"],
+            "resources": [{"group": "netinfra.darkbrains.com", "resources": ["netipallocations/status"]}],
+        },
         {"level": "Metadata"},
     ],
 }
@@ -30,6 +35,7 @@ class Request:
         uri: path and query.
         received, ended: Unix time by the server's clock; for a watch, of its start.
         holder: the holder in a Lease that was written, "" = none; None if the request wrote no whole Lease.
+        record: the status of an allocation that was written; None if the request wrote none.
     """
 
     user: str
@@ -43,6 +49,7 @@ class Request:
     received: float
     ended: float
     holder: str | None = None
+    record: Object | None = None
 
     @property
     def writes(self) -> bool:
@@ -87,5 +94,6 @@ def _request(event: Object) -> Request:
         uri=event["requestURI"],
         received=datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp(),
         ended=datetime.fromisoformat(event["stageTimestamp"]).timestamp(),
-        holder=written["spec"].get("holderIdentity") or "" if "spec" in written else None,
+        holder=written["spec"].get("holderIdentity") or "" if resource == "leases" and "spec" in written else None,
+        record=written.get("status") if resource == "netipallocations/status" else None,
     )

@@ -18,10 +18,10 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support.ports import free_port
@@ -126,6 +126,21 @@ class Fault:
     times: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """What a test does at exactly one moment of a request; the client's connection ends then.
+
+    Attributes:
+        when: ``before``: the server does not get the request. ``after``: the server has answered, and the client does
+            not get the answer. ``late``: the server gets the request ``seconds`` after the client's connection ended.
+        act: called at that moment, in the thread of the proxies; it must be short.
+    """
+
+    when: Literal["before", "after", "late"]
+    act: Callable[[], object]
+    seconds: float = 0.0
+
+
 EVERYTHING = Where()
 
 
@@ -190,6 +205,7 @@ class Proxy:
 
     Attributes:
         requests: all requests so far, in order.
+        hook: called with each request and its body; returns the trap that it springs, or None.
     """
 
     def __init__(
@@ -207,7 +223,9 @@ class Proxy:
         self._accepting: asyncio.Task[None] | None = None
         self._fillers: list[socket.socket] = []
         self._changed = asyncio.Event()
+        self._late: set[asyncio.Task[None]] = set()
         self.requests: list[Request] = []
+        self.hook: Callable[[Request, bytes], Trap | None] = lambda _request, _body: None
         self.port = free_port()
         thread.call(self._open(Door.OPEN))
 
@@ -358,6 +376,21 @@ class Proxy:
                 return fault  # type: ignore[no-any-return]
         return None
 
+    def send_late(self, data: bytes, seconds: float) -> None:
+        """Send a request on a connection of its own after some seconds, and drop its answer."""
+
+        async def send() -> None:
+            await asyncio.sleep(seconds)
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self._target, ssl=self._client)
+                writer.write(data)
+                await reader.readuntil(b"\r\n\r\n")
+                writer.transport.abort()
+
+        task = asyncio.get_running_loop().create_task(send())
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
@@ -381,6 +414,7 @@ class _Link:
         self._far: asyncio.StreamWriter | None = None
         self._passed = 0
         """Bytes of the present answer so far."""
+        self._trap: Trap | None = None
         self.request: Request | None = None
         self.fault: Fault | None = None
 
@@ -426,6 +460,12 @@ class _Link:
             body = await reader.readexactly(int(length[1])) if length else b""
             self.request, self._passed = parse(head), 0
             self._proxy.requests.append(self.request)
+            self._trap = trap = self._proxy.hook(self.request, body)
+            if trap is not None and trap.when != "after":
+                trap.act()
+                if trap.when == "late":
+                    self._proxy.send_late(head + body, trap.seconds)
+                return
             if self.fault is None or self.fault.kind is not Kind.SILENCE:
                 self.fault = None
                 await self.strike(self._proxy.fault_of(self.request))
@@ -449,6 +489,9 @@ class _Link:
         """Pass answers."""
         assert self._near is not None
         while data := await reader.read(CHUNK):
+            if self._trap is not None:
+                self._trap.act()
+                return
             fault = self.fault
             if fault is not None and fault.kind is Kind.LOSE_ANSWER:
                 self.reset()

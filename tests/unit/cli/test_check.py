@@ -130,6 +130,40 @@ def test_check_validates_the_provider_of_a_source() -> None:
     assert "services[0].sources[1].provider.name: provider 'nosuch'" in result.stdout
 
 
+CLOUDS = """\
+version: 1
+allocations:
+  clouds:
+    - {name: good, provider: aws, config: {region: eu-west-1, credentials: {default: true}}, addresses: [3.0.0.0/8]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("provider: aws", "provider: awz", "4:30: allocations.clouds[0].provider: provider 'awz': no installed"),
+        (
+            "provider: aws",
+            "provider: node-addresses",
+            "4:30: allocations.clouds[0].provider: provider node-addresses attaches no addresses (hub providers",
+        ),
+        ("region:", "regin:", "4:44: allocations.clouds[0].config.regin: unknown key (did you mean region?)"),
+        ("eu-west-1", "5", "4:52: allocations.clouds[0].config.region: "),
+    ],
+)
+def test_check_validates_accounts(old: str, new: str, problem: str) -> None:
+    """The provider of an account must attach addresses, and accept the account's configuration."""
+    assert check(CLOUDS).exit_code == 0, check(CLOUDS).stdout
+    result = check(CLOUDS.replace(old, new))
+    assert (result.exit_code, problem in result.stdout) == (1, True), result.stdout
+
+
+def test_check_finds_a_cluster_whose_provider_only_attaches_addresses() -> None:
+    """A provider that resolves no nodes cannot be the provider of a cluster."""
+    result = check(GOOD.replace("{name: node-addresses}", "{name: aws}"))
+    assert "clusters[0].provider.name: provider aws resolves no nodes: it attaches addresses" in result.stdout
+
+
 def test_check_finds_a_node_provider_without_nodes() -> None:
     """A provider that resolves Nodes is a problem in a cluster whose Nodes are not followed."""
     result = check(GOOD.replace("    kubeconfig: {path: us}\n", ""))

@@ -52,7 +52,7 @@ USAGE_MISTAKES = [
     (["approve", "registry", "abcdef012345", "--owner", "Edge_1"], "must consist of a-z, 0-9, and - or . inside, not"),
     (["run", "--owner", "Edge_1"], "must consist of a-z, 0-9, and - or . inside, not"),
     (["pause", "payments"], "is not a Service"),
-    (["resume"], "Error: Missing argument 'NAMESPACE/SERVICE'"),
+    (["resume"], "Error: Missing argument 'NAMESPACE/SERVICE|allocation/NAME'"),
     (["purge"], "Error: Missing option '--owner'"),
     (["purge", "--owner", ""], "--owner"),
     (["status"], "Error: Missing option '--registry'"),
@@ -270,7 +270,7 @@ def test_providers_lists_installed_providers() -> None:
     result = CliRunner().invoke(cli, ["providers"])
 
     rows = [line.split() for line in result.stdout.splitlines()]
-    assert rows[0] == ["NAME", "DISTRIBUTION", "VERSION", "STATE"]
+    assert rows[0] == ["NAME", "DISTRIBUTION", "VERSION", "STATE", "PURPOSE"]
     assert ["node-addresses", "endpointslice-hub-node-addresses", "ok"] in [[*row[:2], row[3]] for row in rows]
 
 

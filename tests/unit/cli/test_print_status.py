@@ -149,6 +149,7 @@ def test_status_has_a_stable_shape(capsys: pytest.CaptureFixture[str]) -> None:
                 "checks": [],
             }
         ],
+        "allocations": None,
     }
 
 

@@ -39,6 +39,9 @@ from hub.report.site import Site, VersionedStatus
 from hub.report.stream import Broadcaster
 from hub.report.values import (
     Address,
+    Allocation,
+    Allocations,
+    CloudAccount,
     Cluster,
     ClusterDetail,
     Held,
@@ -48,6 +51,7 @@ from hub.report.values import (
     RegistryState,
     RegistryWithheld,
     Replica,
+    ReservedAddress,
     Resolved,
     Service,
     ServiceDetail,
@@ -102,11 +106,15 @@ def hostile_status() -> Status:
     service = Service(
         HOSTILE, HOSTILE, problem=HOSTILE, sources=(source,), withheld=(held,), findings=(Noted(HOSTILE, HOSTILE),)
     )
+    texts = dict.fromkeys(("node", "since", "cause", "to", "approve"), HOSTILE)
+    address = ReservedAddress(HOSTILE, HOSTILE, HOSTILE, HOSTILE, **texts)  # type: ignore[arg-type]
+    allocation = Allocation(HOSTILE, HOSTILE, HOSTILE, HOSTILE, "False", HOSTILE, HOSTILE, addresses=(address,))
     return Status(
         Replica(HOSTILE, HOSTILE, HOSTILE, "standby", HOSTILE, error=HOSTILE),
         RegistryState(withheld, HOSTILE, (HOSTILE,)),
         (Cluster(HOSTILE, HOSTILE, HOSTILE, HOSTILE, 1, HOSTILE),),
         (service,),
+        Allocations(HOSTILE, HOSTILE, (CloudAccount(HOSTILE, HOSTILE, (HOSTILE,), error=HOSTILE),), (allocation,)),
     )
 
 
@@ -128,7 +136,7 @@ def test_strangers_texts_stay_texts() -> None:
         rejected=(Refused(HOSTILE, HOSTILE),),
     )
     cluster = ClusterDetail(moment.status.clusters[0], (SourceDetail(HOSTILE, HOSTILE, (HOSTILE,), None, (node,)),))
-    sent = event(VersionedStatus("u", Status()), moment, set())
+    sent = event(VersionedStatus("u", Status(allocations=Allocations("enforce"))), moment, set())
     rendered = [
         rendered_overview(moment).decode(),
         rendered_overview(moment, Search(HOSTILE)).decode(),
@@ -136,7 +144,7 @@ def test_strangers_texts_stay_texts() -> None:
         page._render("cluster.html", moment, detail=cluster).decode(),
         *json.loads(sent.split(b"data: ", 1)[1])["html"].values(),
     ]
-    assert len(rendered) == 9
+    assert len(rendered) == 10
     for text in rendered:
         tags = Tags(text)
         assert [attributes for tag, attributes in tags.found if tag == "script"] in (

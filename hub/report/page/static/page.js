@@ -78,6 +78,8 @@ function filter() {
   for (const row of document.querySelectorAll("table.rows tbody tr")) {
     const problem = row.dataset.kind === "bad" || row.dataset.kind === "warn";
     row.hidden = !row.dataset.key.includes(text) || (form.problems.checked && !problem);
+    const folded = row.closest("details");
+    if (folded && !row.hidden && (text || form.problems.checked)) folded.open = true;
   }
 }
 

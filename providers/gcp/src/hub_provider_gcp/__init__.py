@@ -32,9 +32,15 @@ async def open_account(
     """Opens an account. The first request for it imports google-auth, in a thread.
 
     Raises:
-        TerminalProviderError: ``--allow-api-host`` does not name the host of ``endpoint``.
+        TerminalProviderError: ``--allow-api-host`` does not name the host of ``endpoint``, or neither the configuration
+            nor the credential names a project.
+        TransientProviderError: the metadata server does not answer.
     """
     from hub_provider_gcp.api import Api
+    from hub_provider_gcp.login import Login
     from hub_provider_gcp.provider import Gcp
 
+    if config.project is None:
+        project = await Login(account, config.credentials).project()
+        config = config.model_copy(update={"project": project})
     yield Gcp(Api(account, config), config)

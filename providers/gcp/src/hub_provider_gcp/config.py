@@ -68,7 +68,10 @@ class GcpConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    project: Project = Field(description="ID of the project of the addresses and of the virtual machines.")
+    project: Project | None = Field(
+        default=None,
+        description="ID of the project of the addresses and of the virtual machines; default: the credential's.",
+    )
     regions: Annotated[tuple[Region, ...], AfterValidator(_once)] = Field(
         default=(), max_length=50, description="Regions that the addresses are in; default: all, in one list."
     )

@@ -28,10 +28,13 @@ SCOPES: Final = {
 }
 METADATA_HOST: Final = "metadata.google.internal"
 METADATA_PATH: Final = "/computeMetadata/v1/instance/service-accounts/default/token"
+METADATA_PROJECT: Final = "/computeMetadata/v1/project/project-id"
 LOGIN_HOST: Final = "oauth2.googleapis.com"
 MARGIN: Final = 60.0
 """Seconds before its end that a token is replaced. The metadata server gives a new one 300 s before the end."""
 MAX_FILE: Final = 1 << 20
+
+_PROJECT: Final = re.compile(r"([a-z0-9.-]{1,63}:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 
 Refresh = Callable[[Any], None]
 
@@ -76,6 +79,27 @@ class Login:
                 self._until = self._hub.clock.now() + seconds - MARGIN
             return self._token
 
+    async def project(self) -> str:
+        """Returns the project that the key file names, or that this machine is in.
+
+        Raises:
+            TerminalProviderError: there is none.
+            TransientProviderError: the metadata server does not answer.
+        """
+        found: Any = ""
+        if self._secret is None and not self._file:
+            answer, _ = await self._ask_metadata(METADATA_PROJECT)
+            found = answer.data.decode("ascii", "replace").strip() if answer.status == 200 else ""
+        else:
+            text = await (self._secret.get() if self._secret else self._hub.run_sync(self._read, self._file))
+            try:
+                found = json.loads(text)["project_id"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                found = ""
+        if not isinstance(found, str) or not _PROJECT.fullmatch(found):
+            raise TerminalProviderError(f"{self._what}: {self.place} names no project; write project: into config")
+        return found
+
     async def _renew(self, reload: bool) -> tuple[str, float]:
         if self._secret is not None:
             return await self._exchange(await self._secret.get(reload=reload))
@@ -92,13 +116,17 @@ class Login:
                 f"{self._what}: GOOGLE_APPLICATION_CREDENTIALS: cannot read {path} ({type(error).__name__})"
             ) from None
 
-    async def _metadata(self) -> tuple[str, float]:
-        """Asks the metadata server, also for GKE's workload identity."""
+    async def _ask_metadata(self, path: str) -> tuple[Answer, str]:
+        """Returns an answer of the metadata server, and how errors name it."""
         host = os.environ.get("GCE_METADATA_HOST", METADATA_HOST)
         what = f"{self._what}: metadata server {host}, which only exists on Google Cloud (elsewhere give credentials)"
         self._hub.check_api_host(host, METADATA_HOST)
         headers = {"Metadata-Flavor": "Google"}
-        answer = await fetch(self._hub.http, "GET", f"http://{host}{METADATA_PATH}", what, headers=headers)
+        return await fetch(self._hub.http, "GET", f"http://{host}{path}", what, headers=headers), what
+
+    async def _metadata(self) -> tuple[str, float]:
+        """Asks the metadata server, also for GKE's workload identity."""
+        answer, what = await self._ask_metadata(METADATA_PATH)
         if answer.status == 404:
             raise TerminalProviderError(f"{what}: this machine has no service account; assign one")
         try:

@@ -40,7 +40,7 @@ class Gcp:
 
     def __init__(self, api: Api, config: GcpConfig) -> None:
         self._api = api
-        self._project = config.project
+        self._project = config.project or ""
         self._regions = config.regions
 
     def instance_of(self, node: Node, /) -> str | None:

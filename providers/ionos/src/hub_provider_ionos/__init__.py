@@ -1,7 +1,8 @@
-"""Finds the IONOS Cloud server of each node, and the server's addresses on a LAN.
+"""Finds the IONOS Cloud server of each node and the server's addresses on a LAN, and moves reserved addresses.
 
 Each data center is listed once per account and interval, however many clusters use it; see
-:mod:`hub_provider_ionos.cloud`. ``hub_testkit.ionos`` has a fake API for tests.
+:mod:`hub_provider_ionos.cloud`. For tests, ``hub_testkit.ionos`` has a fake API for nodes and
+``hub_provider_ionos.testing`` one for reserved addresses; the provider imports neither.
 """
 
 from __future__ import annotations
@@ -9,12 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hub.plugin import NodeProviderType, ProviderType, hookimpl
+from hub.plugin.addresses import AddressType
+from hub_provider_ionos.addresses import IonosAddresses, open_account
 from hub_provider_ionos.cloud import Cloud, open_cloud
-from hub_provider_ionos.config import IonosConfig
+from hub_provider_ionos.config import AccountConfig, IonosConfig
 from hub_provider_ionos.listing import FeedStats
 from hub_provider_ionos.provider import Ionos, open_provider
 
-__all__ = ["Cloud", "FeedStats", "Ionos", "IonosConfig", "hub_register_providers", "open_cloud", "open_provider"]
+__all__ = [
+    "AccountConfig",
+    "Cloud",
+    "FeedStats",
+    "Ionos",
+    "IonosAddresses",
+    "IonosConfig",
+    "hub_register_providers",
+    "open_account",
+    "open_cloud",
+    "open_provider",
+]
 
 
 @hookimpl
@@ -28,6 +42,7 @@ def hub_register_providers() -> Iterable[ProviderType]:
         poll_interval=_refresh,
         reads=frozenset({"addresses", "provider_id", "system_uuid"}),
         scope=_datacenters,
+        addresses=AddressType(open=open_account, config=AccountConfig),
     )
 
 

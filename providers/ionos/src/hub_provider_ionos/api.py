@@ -54,13 +54,15 @@ class Call(NamedTuple):
         method: The class's method, without ``_with_http_info``.
         arguments: Positional arguments of the method.
         options: Keyword arguments of the method.
+        write: Whether it is a change. Its answer is the path in the header Location, or None.
     """
 
     about: str
     api: str
     method: str
-    arguments: tuple[str, ...]
-    options: Mapping[str, int]
+    arguments: tuple[object, ...]
+    options: Mapping[str, object]
+    write: bool = False
 
 
 class Api:
@@ -95,10 +97,11 @@ class Api:
         where = f"of data center {datacenter}"
         lans = Call(f"the LANs {where}", "LANsApi", "datacenters_lans_get", (datacenter,), {"depth": 1})
         servers = Call(f"the servers {where}", "ServersApi", "datacenters_servers_get", (datacenter,), {"depth": 3})
-        failover = await self._all(lans, inventory.lan_of, inventory.failover_addresses)
-        listed = await self._all(servers, inventory.uuid_of, inventory.server)
-        flat = [address for group in failover for address in group]
-        return await self._hub.run_sync(inventory.fleet, listed, flat)
+        networks = await self.whole_list(lans, inventory.lan_of, _read_lan)
+        listed = await self.whole_list(servers, inventory.uuid_of, inventory.server)
+        failover = [pair for groups, _ in networks for pair in groups]
+        public = [lan for _, lan in networks if lan is not None]
+        return await self._hub.run_sync(inventory.fleet, listed, failover, public)
 
     async def pool_nodes(self, cluster: str) -> tuple[PoolNode, ...]:
         """Returns all nodes of a managed Kubernetes cluster.
@@ -132,7 +135,7 @@ class Api:
         except (CredentialError, ProviderError):
             return False
 
-    async def _all(
+    async def whole_list(
         self, call: Call, identify: Callable[[object, str], str], read: Callable[[str, Mapping[str, object]], T]
     ) -> list[T]:
         """Returns every item of a paged list.
@@ -204,7 +207,7 @@ class Api:
         """
         wait = self._blocked_until - self._hub.clock.now()
         if wait > 0:
-            raise TransientProviderError(f"{self.account.url}: told to wait for {wait:.0f} s more", retry_after=wait)
+            raise RetryLater(f"{self.account.url}: told to wait for {wait:.0f} s more", retry_after=wait)
         login = await self._login()
         try:
             return await self._send(call, login, parse)
@@ -231,8 +234,8 @@ class Api:
                 raise TransientProviderError(f"{self.account.url}: {call.about}: {error}") from error
             except TerminalProviderError:  # the proxy cannot be used
                 raise
-            except Exception as error:  # the SDK lets errors of any library through
-                raise self._translated(call, error) from error
+            except Exception as error:  # noqa: BLE001 - the SDK lets errors of any library through
+                raise self._translated(call, error) from None  # the error's own text may repeat the credential
         self._note(headers)
         return value
 
@@ -247,9 +250,10 @@ class Api:
         client = self._sdk.client(login)
         method = getattr(getattr(self._sdk.package, call.api)(client), f"{call.method}_with_http_info")
         data, status, headers = method(*call.arguments, **options)
-        if status != 200:
-            raise Malformed(f"the answer has status {status} instead of 200")
-        return parse(data), headers
+        expected = 202 if call.write else 200
+        if status != expected:
+            raise Malformed(f"the answer has status {status} instead of {expected}")
+        return parse(headers.get("Location") if call.write else data), headers
 
     async def _read_secret(self, *, reload: bool = False) -> str:
         if self._secret is None:
@@ -283,7 +287,7 @@ class Api:
         self.usage.limited += refused.status == 429
         said = self._hub.redact(refused.said)
         what = f"{self.account.url} answers {refused.status} for {call.about}" + (f": {said}" if said else "")
-        found = error_for(refused, what, self.account.credential, self._hub.clock.wall())
+        found = error_for(refused, what, self.account.credential, self._hub.clock.wall(), write=call.write)
         if isinstance(found, RetryLater):
             self._blocked_until = self._hub.clock.now() + (found.retry_after or 0.0)
         return found
@@ -291,6 +295,11 @@ class Api:
 
 def _keep(identity: str, item: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
     return identity, item
+
+
+def _read_lan(identity: str, item: Mapping[str, object]) -> tuple[list[tuple[int, str]], int | None]:
+    """Returns the failover addresses of a LAN, and its number if it is public."""
+    return inventory.failover_addresses(identity, item), int(identity) if inventory.is_public(item) else None
 
 
 def _number(value: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Lists and API clients shared by the clusters of one hub: a list per data center and account, a client per account."""
+"""Lists and API clients that the clusters and accounts of one hub share: a list per data center, a client per login."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from cachetools import TLRUCache
 
-from hub.plugin import ClusterContext, HubContext
+from hub.plugin import HubContext
 from hub_provider_ionos.account import Account, Usage
 from hub_provider_ionos.api import PARALLEL, Api
-from hub_provider_ionos.feed import Feed
+from hub_provider_ionos.feed import Feed, User
 from hub_provider_ionos.listing import FeedStats, Key, Listing
 
 MAX_LISTS: Final = 1024
@@ -75,22 +75,20 @@ class Cloud:
         return found
 
     @asynccontextmanager
-    async def feed(
-        self, cluster: ClusterContext, key: Key, refresh: float
-    ) -> AsyncGenerator[Callable[[], Feed[Any]], None]:
+    async def feed(self, user: User, key: Key, refresh: float) -> AsyncGenerator[Callable[[], Feed[Any]], None]:
         """Yields a function that returns the list; its first call starts the requests.
 
-        The last cluster that leaves ends the list, and with the account's last list its client.
+        The last user that leaves ends the list, and with the account's last list its client.
 
         Args:
-            cluster: Uses the list until the context ends, and is told of changes.
+            user: Uses the list until the context ends, and is told of changes.
             key: The list.
-            refresh: The cluster's interval in seconds; the shortest of all its clusters counts.
+            refresh: The user's interval in seconds; the shortest of all users counts.
         """
         feed = self._feeds.get(key)
         if feed is None:
             feed = self._feeds[key] = self._make(key)
-        feed.join(cluster, refresh)
+        feed.join(user, refresh)
 
         def started() -> Feed[Any]:
             feed.start(self._group)
@@ -99,13 +97,17 @@ class Cloud:
         try:
             yield started
         finally:
-            if feed.leave(cluster):
+            if feed.leave(user):
                 del self._feeds[key]
                 await feed.stop()
                 api = self._apis.get(key.account)
                 if api is not None and not any(other.account == key.account for other in self._feeds):
                     del self._apis[key.account]
                     api.close()
+
+    def api(self, account: Account) -> Api:
+        """Returns the client of an account, while one of its lists is in use."""
+        return self._apis[account]
 
     def _make(self, key: Key) -> Feed[Any]:
         account = key.account

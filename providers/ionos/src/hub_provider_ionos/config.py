@@ -1,4 +1,4 @@
-"""``provider.config`` of the provider ``ionos``. Does not import the SDK, so that ``hub check`` stays fast."""
+"""The configurations for nodes and for addresses. Does not import the SDK, so that ``hub check`` stays fast."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ Uuid = Annotated[str, AfterValidator(_uuid)]
 Lan = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
 
 
-class IonosConfig(BaseModel):
-    """Where a cluster's nodes are looked up: data centers, LANs and the credential for the API."""
+class AccountConfig(BaseModel):
+    """``allocations.clouds[].config``: data centers and the credential for the API."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -88,10 +88,6 @@ class IonosConfig(BaseModel):
         min_length=1,
         max_length=50,
         description="UUIDs of the data centers the cluster's servers are in; one or several.",
-    )
-    lan: Lan | None = Field(default=None, description="The LAN whose addresses are published, by its number.")
-    lans: tuple[Lan, ...] = Field(
-        default=(), max_length=20, description="Several LANs instead: per family the first one with an address wins."
     )
     token: SecretRef | None = Field(default=None, description="An API token; read again when it changes and on a 401.")
     username: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_user)] | None = Field(
@@ -113,6 +109,30 @@ class IonosConfig(BaseModel):
         min_length=1,
         description="PEM file with the certificate authority of apiUrl, instead of the public ones.",
     )
+
+    @model_validator(mode="after")
+    def _check_login(self) -> Self:
+        if (self.token is None) == (self.username is None or self.password is None):
+            raise ValueError("must have token, or username and password")
+        if self.token is not None and (self.username is not None or self.password is not None):
+            raise ValueError("must have token, or username and password, not both")
+        if len(set(self.datacenters)) != len(self.datacenters):
+            raise ValueError("names a data center twice")
+        return self
+
+    @property
+    def api_host(self) -> str:
+        """The API's host, with the port if it is not the scheme's default."""
+        return urlsplit(self.api_url).netloc
+
+
+class IonosConfig(AccountConfig):
+    """Where a cluster's nodes are looked up: data centers, LANs and the credential for the API."""
+
+    lan: Lan | None = Field(default=None, description="The LAN whose addresses are published, by its number.")
+    lans: tuple[Lan, ...] = Field(
+        default=(), max_length=20, description="Several LANs instead: per family the first one with an address wins."
+    )
     refresh: Annotated[Duration, Field(ge=1.0, le=3600.0)] = Field(
         default=30.0, description="Time between two lists, give or take 10 %; longer while the rate limit runs low."
     )
@@ -129,23 +149,12 @@ class IonosConfig(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check_lans(self) -> Self:
         if (self.lan is None) == (not self.lans):
             raise ValueError("must have exactly one of lan and lans")
-        if (self.token is None) == (self.username is None or self.password is None):
-            raise ValueError("must have token, or username and password")
-        if self.token is not None and (self.username is not None or self.password is not None):
-            raise ValueError("must have token, or username and password, not both")
-        if len(set(self.datacenters)) != len(self.datacenters):
-            raise ValueError("names a data center twice")
         return self
 
     @property
     def wanted_lans(self) -> tuple[int, ...]:
         """The LANs, in order of preference."""
         return self.lans or ((self.lan,) if self.lan is not None else ())
-
-    @property
-    def api_host(self) -> str:
-        """The API's host, with the port if it is not the scheme's default."""
-        return urlsplit(self.api_url).netloc

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from hub.plugin import ProviderError, TerminalProviderError, TransientProviderError
+from hub.plugin.addresses import AddressConflict, QuotaExceeded
 
 RATE_LIMITED: Final = 60.0
 """Seconds to wait after a 429 without Retry-After: the API's limits are per minute."""
@@ -19,11 +20,19 @@ MAX_WAIT: Final = 3600.0
 """The most seconds to wait, whatever Retry-After says."""
 
 
+_BUSY: Final = re.compile(r"(?i)\b(busy|locked|in progress|provisioning|currently being|cannot be executed)\b")
+"""In the text of a refused change: another change has to end first."""
+
+
 class Unauthorised(ProviderError):
     """401: the credential is not accepted."""
 
 
-class RetryLater(TransientProviderError):
+class Missing(TerminalProviderError):
+    """404: the account sees no such object."""
+
+
+class RetryLater(QuotaExceeded):
     """429, or 503 with Retry-After: the account has to wait."""
 
 
@@ -47,7 +56,7 @@ def refusal(error: BaseException) -> Refusal | None:
     return None if found is None else Refusal(int(found.status or 0), found.headers or {}, _messages(found.body))
 
 
-def error_for(refused: Refusal, what: str, credential: str, wall: float) -> ProviderError:
+def error_for(refused: Refusal, what: str, credential: str, wall: float, *, write: bool = False) -> ProviderError:
     """Returns the error to raise for an answer.
 
     Args:
@@ -55,6 +64,7 @@ def error_for(refused: Refusal, what: str, credential: str, wall: float) -> Prov
         what: The API, the status and the request, in words.
         credential: Where the credential comes from, in words.
         wall: The time now, in seconds since 1970.
+        write: Whether the request is a change.
     """
     status = refused.status
     if status == 429 or (status == 503 and "Retry-After" in refused.headers):
@@ -63,9 +73,13 @@ def error_for(refused: Refusal, what: str, credential: str, wall: float) -> Prov
     if status == 401:
         return Unauthorised(f"{what}; renew {credential}")
     if status in (402, 403):
-        return TerminalProviderError(f"{what}; the account lacks the right to read them")
+        right = "edit the data center and use the reserved block" if write else "read them"
+        return TerminalProviderError(f"{what}; the account lacks the right to {right}")
     if status == 404:
-        return TerminalProviderError(f"{what}; it does not exist, or the account cannot see it")
+        return Missing(f"{what}; it does not exist, or the account cannot see it")
+    if write and status in (400, 409, 422):
+        # The codes of these refusals are not documented, so the text counts.
+        return TransientProviderError(what) if _BUSY.search(refused.said) else AddressConflict(what)
     if 300 <= status <= 399:
         return TerminalProviderError(f"{what}; redirects are not followed, correct apiUrl")
     return TransientProviderError(what) if status == 408 or status >= 500 else TerminalProviderError(what)

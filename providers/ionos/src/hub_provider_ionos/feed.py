@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from cachetools import TLRUCache
 
-from hub.plugin import ClusterContext, CredentialError, HubContext, TerminalProviderError, TransientProviderError
+from hub.plugin import CredentialError, HubContext, TerminalProviderError, TransientProviderError
+from hub.plugin.addresses import QuotaExceeded
 from hub_provider_ionos.api import Api
 from hub_provider_ionos.listing import FeedStats, Key, Listing
 
@@ -39,6 +40,14 @@ when the loop could not run, for example because the machine was suspended."""
 
 LOW: Final = 1
 """The rate limit runs low while ``Usage.stretch`` is above this: lists come more slowly, and none come early."""
+
+
+class User(Protocol):
+    """A cluster, or an account of addresses, that uses a list: its context."""
+
+    def changed(self) -> None:
+        """Is called when the list changes."""
+        ...
 
 
 class Feed(Generic[T]):
@@ -68,7 +77,7 @@ class Feed(Generic[T]):
         self._lists = lists
         self._hub = hub
         self._rng = rng
-        self._users: dict[ClusterContext, float] = {}
+        self._users: dict[User, float] = {}
         self._task: asyncio.Task[None] | None = None
         self._kick = asyncio.Event()
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -76,6 +85,8 @@ class Feed(Generic[T]):
         self._refused = ""
         """The credential of the last failed attempt. ``Api.last_secret`` may be newer, from another list's request."""
         self._failed_in_a_row = 0
+        self._attempted = float("-inf")
+        """When the last finished attempt started."""
         self._slow = False
         self._next_at = 0.0
         self._interval = 0.0
@@ -86,19 +97,19 @@ class Feed(Generic[T]):
         self._counts = {"lists": 0, "early": 0, "failures": 0}
         self._size = 0
 
-    # --- clusters that use it --------------------------------------------------------------------------
+    # --- clusters and accounts that use it -------------------------------------------------------------
 
-    def join(self, cluster: ClusterContext, refresh: float) -> None:
-        """Adds a cluster that uses the list. The shortest ``refresh`` of all clusters counts. Sends no request."""
-        self._users[cluster] = refresh
+    def join(self, user: User, refresh: float) -> None:
+        """Adds a user of the list. The shortest ``refresh`` of all users counts. Sends no request."""
+        self._users[user] = refresh
         sooner = self._hub.clock.now() + refresh
         if self._error is None and not self._slow and sooner < self._next_at:
             self._next_at = sooner
             self._kick.set()
 
-    def leave(self, cluster: ClusterContext) -> bool:
-        """Removes a cluster. True if no cluster uses the list any more."""
-        self._users.pop(cluster, None)
+    def leave(self, user: User) -> bool:
+        """Removes a user. True if the list has no user any more."""
+        self._users.pop(user, None)
         return not self._users
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -141,6 +152,27 @@ class Feed(Generic[T]):
         if self._error is not None:
             raise self._repeated(self._error)
         return self._lists[self.key]
+
+    async def since(self, moment: float) -> Listing[T]:
+        """Returns the last list if it was requested at ``moment`` or later, otherwise waits for one made now.
+
+        Args:
+            moment: A time of the hub's clock; minus infinity = the last list, unless the last attempt failed.
+
+        Raises:
+            QuotaExceeded, TransientProviderError, TerminalProviderError, CredentialError: The attempt failed.
+        """
+        while True:
+            listing = self._lists.get(self.key) if self._error is None else None
+            if listing is not None and listing.started >= moment:
+                return cast("Listing[T]", listing)
+            self._wanted = True
+            self._kick.set()
+            await asyncio.shield(self._outcome)
+            if self._error is not None and self._attempted >= moment:
+                if isinstance(self._error, QuotaExceeded):
+                    raise QuotaExceeded(str(self._error), retry_after=self._error.retry_after)
+                raise self._repeated(self._error)
 
     def request_early(self) -> bool:
         """Plans an early list, because a cluster misses a node. True if the list may be requested now."""
@@ -195,6 +227,7 @@ class Feed(Generic[T]):
             self._failed(TransientProviderError(f"{self.key.kind} {self.key.id}: {type(error).__name__}, a defect"))
         else:
             self._succeeded(value, now)
+        self._attempted = now
         self._wanted = False
         outcome, self._outcome = self._outcome, asyncio.get_running_loop().create_future()
         outcome.set_result(None)
@@ -276,8 +309,8 @@ class Feed(Generic[T]):
         return type(error)(str(error))
 
     def _tell(self) -> None:
-        for cluster in tuple(self._users):
-            cluster.changed()
+        for user in tuple(self._users):
+            user.changed()
 
 
 def _size(value: object) -> int:

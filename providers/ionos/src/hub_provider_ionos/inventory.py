@@ -29,10 +29,14 @@ class Nic(NamedTuple):
     Attributes:
         lan: The number of its LAN.
         ips: Its addresses, normalised; IPv4 before IPv6, otherwise in the API's order.
+        id: Its UUID; "" if the API does not give one.
+        busy: Whether a change to it is in progress.
     """
 
     lan: int
     ips: tuple[str, ...]
+    id: str = ""
+    busy: bool = False
 
 
 class Server(NamedTuple):
@@ -92,20 +96,23 @@ class Fleet:
         failover: (lan, address) pairs of the LANs' failover groups. They belong to no single server.
         by_name: All servers with a name, by name.
         holders: (lan, address) -> ids of the servers that have the address, if there are several.
+        public: Numbers of the LANs that are connected to the internet.
     """
 
     servers: Mapping[str, Server]
     failover: frozenset[tuple[int, str]]
     by_name: Mapping[str, tuple[Server, ...]] = field(compare=False)
     holders: Mapping[tuple[int, str], tuple[str, ...]] = field(compare=False)
+    public: frozenset[int] = frozenset()
 
 
-def fleet(servers: Iterable[Server], failover: Iterable[tuple[int, str]]) -> Fleet:
+def fleet(servers: Iterable[Server], failover: Iterable[tuple[int, str]], public: Iterable[int] = ()) -> Fleet:
     """Indexes a list of servers.
 
     Args:
         servers: The servers of one data center.
         failover: (lan, address) pairs of its failover groups.
+        public: Numbers of its public LANs.
     """
     by_id = {server.id: server for server in servers}
     by_name: dict[str, tuple[Server, ...]] = {}
@@ -115,7 +122,7 @@ def fleet(servers: Iterable[Server], failover: Iterable[tuple[int, str]]) -> Fle
         for key in {(nic.lan, ip) for nic in server.nics for ip in nic.ips}:
             holders[key] = (*holders.get(key, ()), server.id)
     several = {key: ids for key, ids in holders.items() if len(ids) > 1}
-    return Fleet(by_id, frozenset(failover), by_name, several)
+    return Fleet(by_id, frozenset(failover), by_name, several, frozenset(public))
 
 
 def page(data: object, limit: int, identify: Callable[[object, str], str]) -> Page:
@@ -172,8 +179,7 @@ def server(identity: str, item: Mapping[str, object]) -> Server:
     """
     where = f"server {identity}"
     properties = _mapping(item.get("properties"), f"{where}: properties")
-    metadata = item.get("metadata")
-    busy = isinstance(metadata, Mapping) and _text(cast("Mapping[str, object]", metadata).get("state")) == "BUSY"
+    busy = state_of(item) == "BUSY"
     nics: tuple[Nic, ...] = ()
     problem = ""
     try:
@@ -215,6 +221,12 @@ def failover_addresses(identity: str, item: Mapping[str, object]) -> list[tuple[
     return found
 
 
+def is_public(item: Mapping[str, object]) -> bool:
+    """Whether a LAN that was requested at depth 1 is connected to the internet."""
+    properties = item.get("properties")
+    return isinstance(properties, Mapping) and cast("Mapping[str, object]", properties).get("public") is True
+
+
 def pool_node(identity: str, item: Mapping[str, object]) -> PoolNode:
     """Parses a node of a node pool that was requested at depth 1.
 
@@ -223,11 +235,15 @@ def pool_node(identity: str, item: Mapping[str, object]) -> PoolNode:
     """
     where = f"node {identity}"
     properties = _mapping(item.get("properties"), f"{where}: properties")
-    metadata = item.get("metadata")
-    state = _text(cast("Mapping[str, object]", metadata).get("state")) if isinstance(metadata, Mapping) else ""
     given = (properties.get("privateIP"), properties.get("publicIP"))
     ips = tuple(_address(ip, where) for ip in given if ip not in (None, ""))
-    return PoolNode(identity, _text(properties.get("name")), state, ips)
+    return PoolNode(identity, _text(properties.get("name")), state_of(item), ips)
+
+
+def state_of(item: Mapping[str, object]) -> str:
+    """Returns the state in an item's metadata; "" if the API does not give one."""
+    metadata = item.get("metadata")
+    return _text(cast("Mapping[str, object]", metadata).get("state")) if isinstance(metadata, Mapping) else ""
 
 
 def _nics(item: Mapping[str, object]) -> tuple[Nic, ...]:
@@ -239,14 +255,25 @@ def _nics(item: Mapping[str, object]) -> tuple[Nic, ...]:
     found: list[tuple[int, int, Nic]] = []
     for index, nic in enumerate(cast("list[object]", listed)):
         where = f"NIC {index}"
-        properties = _mapping(_mapping(nic, where).get("properties"), f"{where}: properties")
-        if "ips" not in properties:
-            raise Malformed(f"{where}: ips is missing")
-        ips = (*_addresses(properties["ips"], where), *_addresses(properties.get("ipv6Ips"), where))
-        slot = properties.get("pciSlot")
-        order = slot if isinstance(slot, int) and not isinstance(slot, bool) else 0
-        found.append((order, index, Nic(_lan(properties.get("lan"), where), tuple(dict.fromkeys(ips)))))
+        entry = _mapping(nic, where)
+        parsed = network_card(entry, where)
+        slot = _mapping(entry["properties"], where).get("pciSlot")
+        found.append((slot if isinstance(slot, int) and not isinstance(slot, bool) else 0, index, parsed))
     return tuple(parsed for _, _, parsed in sorted(found))
+
+
+def network_card(item: Mapping[str, object], where: str) -> Nic:
+    """Parses a NIC with its properties.
+
+    Raises:
+        Malformed: The NIC cannot be read.
+    """
+    properties = _mapping(item.get("properties"), f"{where}: properties")
+    if "ips" not in properties:
+        raise Malformed(f"{where}: ips is missing")
+    ips = (*_addresses(properties["ips"], where), *_addresses(properties.get("ipv6Ips"), where))
+    lan = _lan(properties.get("lan"), where)
+    return Nic(lan, tuple(dict.fromkeys(ips)), as_uuid(item.get("id")), state_of(item) == "BUSY")
 
 
 def _addresses(value: object, where: str) -> tuple[str, ...]:

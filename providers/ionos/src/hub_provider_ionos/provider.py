@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cachetools import LRUCache
 
@@ -21,11 +21,14 @@ from hub.plugin import (
 )
 from hub_provider_ionos.account import Account
 from hub_provider_ionos.cloud import Cloud
-from hub_provider_ionos.config import DEFAULT_HOST, IonosConfig
+from hub_provider_ionos.config import DEFAULT_HOST, AccountConfig, IonosConfig
 from hub_provider_ionos.feed import Feed
 from hub_provider_ionos.inventory import Fleet, PoolNode
 from hub_provider_ionos.listing import Key, Listing
 from hub_provider_ionos.match import MISSING, Rules, resolve, resolve_pool_node
+
+if TYPE_CHECKING:
+    from hub.plugin.addresses import AccountContext
 
 PATIENCE: Final = 28.0
 """Seconds to wait for lists: less than the 30 s after which the hub times out with a less specific error."""
@@ -142,7 +145,7 @@ async def open_provider(cluster: ClusterContext, config: IonosConfig, cloud: Clo
         TerminalProviderError: The hub is not allowed to contact the API's host or to read the credential, or caFile has
             no PEM certificate.
     """
-    account = await _account(cluster, config)
+    account = await account_of(cluster, config)
     rules = Rules(config.wanted_lans, config.families, config.cidrs)
     async with AsyncExitStack() as stack:
         feeds = [
@@ -156,7 +159,12 @@ async def open_provider(cluster: ClusterContext, config: IonosConfig, cloud: Clo
         yield Ionos(feeds, pools, rules, cluster.hub.clock.now)
 
 
-async def _account(cluster: ClusterContext, config: IonosConfig) -> Account:
+async def account_of(cluster: ClusterContext | AccountContext, config: AccountConfig) -> Account:
+    """Returns the account of a configuration.
+
+    Raises:
+        TerminalProviderError: As :func:`open_provider`.
+    """
     cluster.hub.check_api_host(config.api_host, DEFAULT_HOST)
     ca = ""
     if config.ca_file is not None:

@@ -1,4 +1,4 @@
-"""The SDK's HTTP transport: GET only, follows no redirect, limits the time and the size of an answer.
+"""The SDK's HTTP transport: GET and PATCH, no redirects, no repetitions, limits of the time and size of an answer.
 
 It replaces ``ionoscloud.rest.RESTClientObject``, which waits as long as bytes trickle in and reads any size; no setting
 of the SDK changes that (docs/adr/0020-ionos-transport.md). It blocks: call it in a thread.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import http.client
 import io
+import json
 import socket
 import ssl
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 import certifi
 import urllib3
@@ -105,7 +106,7 @@ class Answer:
 
 
 class Transport:
-    """Sends GET requests.
+    """Sends requests.
 
     Args:
         ca: PEM text of the certificate authorities to trust; "" = the public ones.
@@ -132,18 +133,42 @@ class Transport:
         _preload_content: bool = True,
         _request_timeout: tuple[float, float] = (CONNECT, READ),
     ) -> Answer:
-        """Sends a request and reads the answer to its end.
+        """Sends a GET request and reads the answer to its end.
 
         Raises:
             ApiException: The status is not 2xx.
             LimitExceeded: The answer does not end in time, or is too large.
             urllib3.exceptions.HTTPError: There is no answer, or it was cut short.
         """
-        connect, read = _request_timeout
-        response = self._pool.request(
-            "GET",
-            url,
-            fields=list(query_params or ()),
+        return self._send("GET", url, headers, query_params, _request_timeout)
+
+    def PATCH(  # noqa: N802 - the SDK's name
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        query_params: Sequence[tuple[str, str]] | None = None,
+        post_params: object = None,  # noqa: ARG002 - the SDK's signature
+        _preload_content: bool = True,
+        _request_timeout: tuple[float, float] = (CONNECT, READ),
+        body: object = None,
+    ) -> Answer:
+        """Sends a PATCH request with a JSON body, like :meth:`GET`."""
+        return self._send("PATCH", url, headers, query_params, _request_timeout, json.dumps(body).encode())
+
+    def _send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None,
+        query: Sequence[tuple[str, str]] | None,
+        timeout: tuple[float, float],
+        body: bytes | None = None,
+    ) -> Answer:
+        connect, read = timeout
+        response = self._pool.urlopen(
+            method,
+            f"{url}?{urlencode(query)}" if query else url,
+            body=body,
             headers=dict(headers or {}),
             preload_content=False,
             redirect=False,

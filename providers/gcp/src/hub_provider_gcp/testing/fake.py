@@ -259,6 +259,8 @@ class GcpFake:
 
     async def _login(self, request: web.Request) -> web.Response:
         """The token endpoint for keys and for federated identities, and the metadata server."""
+        if request.path == "/computeMetadata/v1/project/project-id":
+            return web.Response(text=PROJECT)
         if request.path.startswith("/computeMetadata/v1/") and request.headers.get("Metadata-Flavor") == "Google":
             return self._issue()
         if request.path == "/subject":

@@ -1,0 +1,9 @@
+"""A stateful fake of the IONOS API for reserved addresses, for tests and trials; the provider does not import it.
+
+``python -m hub_provider_ionos.testing`` runs it on loopback and prints the requests that it served.
+"""
+
+from hub_provider_ionos.testing.cloud import DATACENTER, PRIVATE, PUBLIC, Cloud, Problem
+from hub_provider_ionos.testing.fake import TOKEN, IonosFake, Served
+
+__all__ = ["DATACENTER", "PRIVATE", "PUBLIC", "TOKEN", "Cloud", "IonosFake", "Problem", "Served"]
