@@ -97,6 +97,8 @@ class PodWatch:
         self._clock = clock
         self._on_change = on_change
         self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._warned: dict[Key, str] = {}
+        """Problems in the log; they stay while nothing is asked, so that the same question does not repeat them."""
 
     def ask(self, wanted: frozenset[Key]) -> None:
         """Watch exactly these nodes and workloads."""
@@ -122,9 +124,9 @@ class PodWatch:
                 self._set(key, Pods(others=OTHERS))
             except HubError as error:
                 self.found.pop(key, None)
-                if str(error) not in map(str, self.problems.values()):
+                if str(error) not in self._warned.values():
                     log.warning("Pods of %s on %s are unknown: %s", key[1], key[0], error)
-                self.problems[key] = error
+                self.problems[key], self._warned[key] = error, str(error)
                 self._on_change(key[0])
             await self._clock.sleep(LOOK_AGAIN)
 
@@ -194,6 +196,7 @@ class PodWatch:
 
     def _set(self, key: Key, found: Pods) -> None:
         self.problems.pop(key, None)
+        self._warned.pop(key, None)
         if key in self._tasks and self.found.get(key) != found:
             self.found[key] = found
             self._on_change(key[0])
