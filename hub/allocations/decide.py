@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from hub.allocations import machine
 from hub.allocations.causes import TWICE, Leave, leave, order
 from hub.allocations.observe import releases, stay
-from hub.allocations.scene import INSPECTION_VALID, Scene, Situation, held_for, name_of
+from hub.allocations.scene import INSPECTION_VALID, LET_GO, Scene, Situation, held_for, name_of
 from hub.allocations.serve import Want, acts
 from hub.allocations.spec import NEVER
 from hub.allocations.view import NodeKey
@@ -202,6 +202,14 @@ def _leave_allocation(scene: Scene, situation: Situation) -> None:
         situation.dropped = True
         situation.state = ""
         return
+    answer = situation.answer
+    site = scene.site(key.cluster if key is not None else allocation.cluster)
+    if site.problem and (key is not None or (answer is not None and isinstance(answer.state, Held))):
+        # The address or its label may be on a node that is not known now.
+        situation.set(
+            "Released", "ClusterUnknown", f"{site.problem}; {LET_GO}" if allocation.finalizer else site.problem
+        )
+        return
     if not releases(scene, situation):
         if (
             key is None
@@ -214,12 +222,9 @@ def _leave_allocation(scene: Scene, situation: Situation) -> None:
             scene.avoid[key] = scene.now + INSPECTION_VALID
         return
     situation.set("Released", "Detach", "it is about to be detached")
-    answer = situation.answer
     if answer is None:
         scene.refresh(situation.address)
-        situation.set(
-            "Released", "NoAnswer", "waits for an answer of the cloud; remove the finalizer to let it go as it is"
-        )
+        situation.set("Released", "NoAnswer", f"waits for an answer of the cloud; {LET_GO}")
     elif isinstance(answer.state, Held) and situation.holder is not None and acts(scene, situation) == "":
         machine.begin(scene, situation, "Release", "Releasing", None)
     elif not isinstance(answer.state, Held) or situation.holder is None:

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from hub.allocations.eligible import why_not_instance
-from hub.allocations.scene import AVOID, Scene, Situation, name_of
+from hub.allocations.scene import AVOID, LET_GO, Scene, Situation, name_of
 from hub.allocations.spec import Move, moment, stamp
 from hub.allocations.view import PHASES, Attach, Detach, Follow, NodeKey, Outcome, Restore
 from hub.cloud import AddressState, Changing, Elsewhere, Free, Held, NotReserved, Order, Present
@@ -159,7 +159,7 @@ def _detaching(scene: Scene, situation: Situation, move: Move, state: AddressSta
     assert isinstance(state, Held)  # noqa: S101 - follow() excludes the rest
     site = scene.site(situation.holder.cluster if situation.holder else situation.allocation.cluster)
     if site.problem:
-        situation.message = site.problem
+        situation.message = f"{site.problem}; {LET_GO}" if move.phase == "Releasing" else site.problem
         return
     if outcome is not None and outcome.error and scene.now - moment(move.started) > DETACH_PATIENCE:
         situation.message = outcome.message

@@ -18,6 +18,8 @@ INSPECTION_VALID: Final = 60.0
 """Seconds that an inspection of a node with room counts; the provider looks again before it writes."""
 REFUSAL_VALID: Final = 300.0
 """The same for an instance that cannot take an address."""
+LET_GO: Final = "remove the finalizer to let it go as it is"
+"""What an operator can do while the deletion of an allocation waits."""
 AVOID: Final = 600.0
 """Seconds in which a node is no candidate after a failed attachment."""
 

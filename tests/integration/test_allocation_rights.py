@@ -13,7 +13,7 @@ from hub_testkit.addresses.cloud import CREDENTIAL, SimulatedCloud
 
 from hub.cli import cli
 from tests.support.allocation_scene import ONE, Settled
-from tests.support.allocations import KIND, allocation, define
+from tests.support.allocations import KIND, add_workload, allocation, define
 from tests.support.api import STRATEGIC_PATCH, ApiRefused, Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.helm import FULLNAME, NAMESPACE, OWNER, Helm
@@ -117,28 +117,6 @@ def give(server: ApiServer, rights: dict[Right, Any]) -> None:
     server.grant("hub", *own)
 
 
-def workload(scene: Settled, kind: str) -> None:
-    """A Deployment edge/web with a Pod on n1; the allocation names it, or another kind of the same name."""
-    labels = {"app": "web"}
-    container = {"name": "web", "image": "none"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    spec = {"selector": {"matchLabels": labels}, "template": template}
-    apps = "/apis/apps/v1/namespaces/edge"
-    made = scene.api.post(f"{apps}/deployments", {"metadata": {"name": "web"}, "spec": spec})
-    owned = {"name": "web-1", "labels": labels, "ownerReferences": [owner("Deployment", made)]}
-    replicas = scene.api.post(f"{apps}/replicasets", {"metadata": owned, "spec": {**spec, "replicas": 1}})
-    meta = {"name": "web-1-a", "labels": labels, "ownerReferences": [owner("ReplicaSet", replicas)]}
-    pod = {"metadata": meta, "spec": {"containers": [container], "nodeName": "n1"}}
-    scene.api.post("/api/v1/namespaces/edge/pods", pod)
-    scene.api.patch(f"{KIND}/web", {"spec": {"workloadRef": {"kind": kind, "name": "web", "namespace": "edge"}}})
-
-
-def owner(kind: str, object_: Object) -> Object:
-    """The reference of a controller."""
-    meta = object_["metadata"]
-    return {"apiVersion": "apps/v1", "kind": kind, "name": meta["name"], "uid": meta["uid"], "controller": True}
-
-
 def needs(scene: Settled, right: Right) -> None:
     """Make the hub need a right."""
     _, resource, verb = right
@@ -151,7 +129,9 @@ def needs(scene: Settled, right: Right) -> None:
         case "leases":
             scene.registry(interlock="edge/leader")
         case "deployments" | "statefulsets" | "daemonsets" | "replicasets" | "pods" | "pods/eviction":
-            workload(scene, kinds.get(resource, "Deployment"))
+            add_workload(scene.api)
+            reference = {"kind": kinds.get(resource, "Deployment"), "name": "web", "namespace": "edge"}
+            scene.api.patch(f"{KIND}/web", {"spec": {"workloadRef": reference}})
             if verb in ("create", "delete"):
                 scene.registry(eviction="ForceDelete")
                 eviction = "ForceDelete" if verb == "delete" else "Evict"

@@ -37,3 +37,23 @@ def allocation(name: str = "web", **spec: object) -> Object:
     """An allocation with these fields besides one address and an empty ``cloud``."""
     kind = {"apiVersion": "netinfra.darkbrains.com/v1alpha1", "kind": "NetIPAllocation"}
     return {**kind, "metadata": {"name": name}, "spec": {"reservedIPs": ["34.1.2.3"], "cloud": {}, **spec}}
+
+
+def add_workload(api: Api, node: str = "n1") -> None:
+    """Create the Deployment edge/web with a ReplicaSet and its Pod ``web-1-a`` on a node."""
+    labels = {"app": "web"}
+    container = {"name": "web", "image": "none"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    apps = "/apis/apps/v1/namespaces/edge"
+    made = api.post(f"{apps}/deployments", {"metadata": {"name": "web"}, "spec": spec})
+    owned = {"name": "web-1", "labels": labels, "ownerReferences": [_owner("Deployment", made)]}
+    replicas = api.post(f"{apps}/replicasets", {"metadata": owned, "spec": {**spec, "replicas": 1}})
+    meta = {"name": "web-1-a", "labels": labels, "ownerReferences": [_owner("ReplicaSet", replicas)]}
+    body = {"metadata": meta, "spec": {"containers": [container], "nodeName": node}}
+    api.post("/api/v1/namespaces/edge/pods", body)
+
+
+def _owner(kind: str, object_: Object) -> Object:
+    meta = object_["metadata"]
+    return {"apiVersion": "apps/v1", "kind": kind, "name": meta["name"], "uid": meta["uid"], "controller": True}
