@@ -53,7 +53,6 @@ def _held_by(scene: Scene, situation: Situation, instance: str, place: int) -> l
         return _held(scene, situation, instance, place)
     problems = [site.problem for site in scene.view.sites.values() if site.problem]
     if problems:  # the node may be one of theirs
-        situation.memory = replace(situation.memory, cause="", cause_since=0.0)
         situation.set("Unknown", "ClusterUnknown", problems[0])
     elif instance == situation.stored.instance and situation.stored.node:
         return _held(scene, situation, instance, place)
@@ -123,8 +122,7 @@ def _held(scene: Scene, situation: Situation, instance: str, place: int) -> list
     situation.instance = instance
     situation.set("Attached")
     site = scene.site(key.cluster if key is not None else allocation.cluster)
-    if site.problem:  # what held before begins again when the cluster is known
-        situation.memory = replace(situation.memory, cause="", cause_since=0.0)
+    if site.problem:
         situation.set("Unknown", "ClusterUnknown", site.problem)
         return []
     workload = allocation.workload
