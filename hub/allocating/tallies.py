@@ -76,17 +76,16 @@ class Tallies:
     def failed(self, allocations: Sequence[Allocation], outcomes: Mapping[str, Outcome]) -> None:
         """Count attaches and detaches that failed since the last pass, as calls or as operations that ended ill.
 
-        Only one step of an address runs at a time, so no outcome is missed.
+        Only one step of an address runs at a time, so no outcome is missed. Several allocations may claim an address;
+        the call belongs to the one that has the record.
         """
         for allocation in allocations:
             for address, entry in allocation.entries.items():
                 outcome = outcomes.get(address)
-                if outcome is None or outcome is self._seen.get(address):
+                if entry.move is None or outcome is None or outcome is self._seen.get(address):
                     continue
                 self._seen[address] = outcome
-                step = outcome.step
-                if step == "follow":
-                    step = STEP_OF_PHASE.get(entry.move.phase, "") if entry.move is not None else ""
+                step = outcome.step if outcome.step != "follow" else STEP_OF_PHASE.get(entry.move.phase, "")
                 if outcome.error and step in ("attach", "detach"):
                     self._step(allocation.name, step, "error")
 

@@ -6,9 +6,9 @@ import asyncio
 import re
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -447,6 +447,57 @@ async def test_two_orders_for_one_nic_do_not_lose_an_address() -> None:
         results = await asyncio.gather(*steps, return_exceptions=True)
         assert sorted(type(result).__name__ for result in results) == ["AddressConflict", "Done"]
         assert len(it.ips("n1")) == 2
+        assert it.fake.cloud.changes == 1
+
+
+async def test_a_nic_that_changes_after_the_lists_is_left_alone() -> None:
+    """If the NIC does not have what the lists of the same step say, the step fails for now and nothing is sent."""
+    async with scene() as it:
+        cloud = it.fake.cloud
+        server, free = it.add("n1"), cloud.reserve()
+        address, held = it.held("n1")
+
+        def after_servers(change: Callable[[], None]) -> None:
+            it.fake.shown = lambda served: change() if served.text == SERVERS else None
+
+        after_servers(lambda: cloud.release(address))
+        with pytest.raises(TransientProviderError, match="its NIC says something else"):
+            await it.provider.detach(Order(address, server, held))
+        after_servers(lambda: cloud.hold(free, "n1"))
+        with pytest.raises(TransientProviderError, match="its NIC says something else"):
+            await it.provider.attach(Order(free, server, FREE))
+        it.fake.shown = print
+        assert await it.provider.attach(Order(free, server, FREE)) == Done()
+        assert cloud.changes == 0
+
+
+async def test_a_change_that_ended_is_not_remembered() -> None:
+    """An address that was being changed at the last list is described from a new list."""
+    async with scene() as it:
+        server, address = it.add("n1"), it.fake.cloud.reserve()
+        it.fake.cloud.early, it.fake.cloud.seconds = True, float("inf")
+        await it.provider.attach(Order(address, server, FREE))
+        assert await it.state(address) == Changing()
+        [change] = it.fake.cloud.requests.values()
+        change.ends = 0.0
+        assert await it.state(address) == Held(server, it.nic("n1"), "de-fra")
+
+
+async def test_only_a_request_for_the_nic_that_has_not_ended_is_followed() -> None:
+    """Earlier requests for the NIC, and requests for objects below its path, are not the change in progress."""
+    async with scene() as it:
+        cloud = it.fake.cloud
+        server, address = it.add("n1"), cloud.reserve()
+        await it.finish(it.provider.attach, Order(address, server, FREE))
+        held = Held(server, it.nic("n1"), "de-fra")
+        [ended] = cloud.requests.values()
+        rule = replace(ended, path=f"{ended.path}/firewallrules/{OTHER_DC}", status="RUNNING", ends=float("inf"))
+        cloud.requests[OTHER_DC] = rule
+        cloud.seconds = float("inf")
+        first = await it.provider.detach(Order(address, server, held))
+        assert isinstance(first, Pending)
+        assert list(cloud.requests)[2:] == [first.operation]
+        assert await it.provider.detach(Order(address, server, held)) == first
 
 
 @pytest.mark.parametrize("operation", ["", "../../x", "90000000-0000-4000-8000-000000000009"])

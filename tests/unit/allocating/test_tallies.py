@@ -53,6 +53,14 @@ def test_failed_calls_count_once(ended: Outcome, phase: str, step: str) -> None:
     assert tallies.steps == ({("web", step, "error"): 1} if step else {})
 
 
+def test_failed_call_counts_for_the_allocation_that_has_the_record() -> None:
+    """Another allocation that claims the same address and comes first in the pass counts nothing."""
+    tallies = Tallies()
+    rival = allocation(entry(state="Conflict"), name="api")
+    tallies.failed([rival, allocation(entry("Attaching"))], {ADDRESS: outcome("attach", error="transient")})
+    assert tallies.steps == {("web", "attach", "error"): 1}
+
+
 def test_equal_outcomes_of_two_calls_count_twice() -> None:
     """Two failed calls at the same time of a coarse clock are two errors."""
     tallies = Tallies()
