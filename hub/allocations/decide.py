@@ -13,7 +13,7 @@ from hub.allocations.scene import INSPECTION_VALID, Scene, Situation, held_for, 
 from hub.allocations.serve import Want, acts
 from hub.allocations.spec import NEVER
 from hub.allocations.view import NodeKey
-from hub.cloud import Changing, Elsewhere, Free, Held, NotReserved
+from hub.cloud.addresses import Changing, Elsewhere, Free, Held, NotReserved
 
 WAITING: Final = 600.0
 """Seconds after which an operator is told that an address waits, or that a drain is blocked."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hub.allocations.scene import Scene, Situation
 from hub.allocations.spec import Allocation, Entry, moment
 from hub.allocations.view import Memory
-from hub.cloud import Free, Held, Unknown
+from hub.cloud.addresses import Free, Held, Unknown
 
 
 def situations(scene: Scene, allocation: Allocation) -> list[Situation]:

@@ -344,7 +344,8 @@ class Fleet:
 
 
 def _same_access(old: ClusterSpec, new: ClusterSpec | None) -> bool:
-    return new is not None and new.kubeconfig == old.kubeconfig
+    same_nodes = new is not None and (new.cloud is None) == (old.cloud is None)
+    return new is not None and new.kubeconfig == old.kubeconfig and same_nodes
 
 
 def _wanted(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hub.allocations.budget import budget
 from hub.allocations.spec import Condition, Entry, Meta, Move, NetIPAllocation, Spec, Status, stamp
 from hub.allocations.view import Answer, Plan, Verdict
-from hub.cloud import Free
+from hub.cloud.addresses import Free
 from hub.registry.spec import AccountSpec, AllocationsSpec, ProviderRef
 from hub.report.allocations import allocations_in_status, allocations_of, reserved_steps, reserved_unknown
 from hub.report.values import Allocation, Allocations, CloudAccount, ReservedAddress, Step
