@@ -42,6 +42,10 @@ class KubeconfigPath:
     written: str = field(default="", compare=False)
 
 
+class KubeconfigInCluster(msgspec.Struct, frozen=True):
+    """The hub cluster itself, with the hub's own account."""
+
+
 class KubeconfigSecret(msgspec.Struct, frozen=True):
     """A kubeconfig in a Secret of the hub's ``--secrets-namespace``."""
 
@@ -197,7 +201,7 @@ class ClusterSpec(msgspec.Struct, frozen=True):
 
     name: str
     provider: ProviderRef | None
-    kubeconfig: KubeconfigPath | KubeconfigSecret | None = None
+    kubeconfig: KubeconfigPath | KubeconfigSecret | KubeconfigInCluster | None = None
     formerly: tuple[str, ...] = ()
     state: ClusterState = "active"
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
