@@ -1,9 +1,8 @@
 """The plugin API of the cloud controller: instances behind Nodes, and load balancers of Services.
 
-A module of the entry point group ``hub.providers`` implements :func:`hub_register_clouds`, besides or instead of
-``hub_register_providers``. The entry point's name is the cloud's name in ``clusters[].cloud.provider`` and in
-``hub cloud-controller --cloud-provider``. The hub opens one cloud for each configuration, in the type's own event
-loop; all clusters with the same configuration share it.
+A provider type offers it with ``ProviderType.cloud``, a function that returns a :class:`CloudType`. The type's name is
+the cloud's name in ``clusters[].cloud.provider`` and in ``hub cloud-controller --cloud-provider``. The hub opens one
+cloud for each configuration, in the type's own event loop; all clusters with the same configuration share it.
 
 A plugin reads, and makes single writes. The hub decides when; it repeats, waits, limits and remembers. So a plugin has
 no loop, no retry, no cache of its own, and its ``plan`` is a pure function.
@@ -12,7 +11,7 @@ no loop, no retry, no cache of its own, and its ``plan`` is a pure function.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -34,15 +33,7 @@ from hub.cloud.balancers import (
     Wait,
 )
 from hub.cloud.instances import Absent, CloudNode, Instance, InstanceAnswer, NodeAddress, Unknown
-from hub.errors import ProviderError
-from hub.plugin.spec import (
-    API_VERSION,
-    HubContext,
-    NoConfig,
-    QuotaExceeded,
-    TransientProviderError,
-    hookspec,
-)
+from hub.plugin.spec import CloudConflict, CloudRefusal, HubContext, NoConfig, QuotaExceeded, Uncertain
 
 if TYPE_CHECKING:
     import msgspec
@@ -79,20 +70,7 @@ __all__ = [
     "Uncertain",
     "Unknown",
     "Wait",
-    "hub_register_clouds",
 ]
-
-
-class Uncertain(TransientProviderError):
-    """The write was sent and has no answer: it may have been made. The hub observes before it goes on."""
-
-
-class CloudConflict(ProviderError):
-    """The object is busy, locked or not as the step expects; nothing was changed. The hub observes again."""
-
-
-class CloudRefusal(ProviderError):
-    """The cloud refuses the write because of what the Service asks for; the hub waits until the Service changes."""
 
 
 class CloudContext(Protocol):
@@ -244,37 +222,25 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class CloudType:
-    """The declaration of a cloud.
+    """The capability's declaration, which the function ``ProviderType.cloud`` returns.
 
     Attributes:
-        name: the same as the entry point's name.
-        open: called once for each configuration with the context, the validated configuration and what ``shared``
-            yielded (None without it); returns an async context manager that yields a :class:`Cloud`.
+        open: called once for each configuration with the context, the validated configuration and the value that the
+            type's ``shared`` yielded (None without it); returns an async context manager that yields a :class:`Cloud`.
         provider_id: matches a whole ``spec.providerID`` of this cloud; group ``id`` is the machine's id.
         config: the model of ``clusters[].cloud.provider.config``.
-        shared: as for :class:`hub.plugin.ProviderType`.
         prefix: what the keys of ``annotations`` begin with; unknown keys with it are reported.
         annotations: what Services may ask for.
         parts: what the cloud has.
         settle: seconds after the last change of nodes until balancers follow, and at most after the first.
-        api_version: the version of the plugin API that the type was written for.
     """
 
-    name: str
     open: Callable[[CloudContext, Any, Any], AbstractAsyncContextManager[Cloud]]
     provider_id: re.Pattern[str]
     config: type[BaseModel | msgspec.Struct] = NoConfig
-    shared: Callable[[HubContext], AbstractAsyncContextManager[Any]] | None = None
     prefix: str = ""
     annotations: tuple[Annotation, ...] = ()
     parts: frozenset[Literal["nodes", "load-balancers"]] = field(
         default_factory=lambda: frozenset(("nodes", "load-balancers"))
     )
     settle: tuple[float, float] = (2.0, 10.0)
-    api_version: int = API_VERSION
-
-
-@hookspec
-def hub_register_clouds() -> Iterable[CloudType]:
-    """Return the cloud types of this module. The hub calls this once, right after import; it must not do I/O."""
-    return ()
