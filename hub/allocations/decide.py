@@ -77,7 +77,7 @@ def _free(scene: Scene, situation: Situation, place: int) -> list[Want]:
         situation.last_node, situation.node = situation.node, ""
     situation.instance = situation.before = ""
     memory, allocation = situation.memory, situation.allocation
-    situation.set("Pending", "NoNode", "no node can take it")
+    situation.set("Pending", "NoNode", "it is free")
     needs = TWICE
     if _half_free(scene, allocation.cluster) and situation.last_node:
         needs = max(TWICE, scene.account.interval)
