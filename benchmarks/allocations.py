@@ -30,7 +30,7 @@ from hub.allocations.plan import plan
 from hub.allocations.spec import Meta, NetIPAllocation, Spec, read
 from hub.allocations.view import Account, Answer, Machine, Site, View
 from hub.app.hub import Options, assemble
-from hub.cloud import Held
+from hub.cloud.addresses import Held
 from hub.model import Node
 from hub.registry.spec import AllocationLimits
 

@@ -86,6 +86,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         system_uuid: ``status.nodeInfo.systemUUID``, unchecked.
         unschedulable: whether the node is cordoned.
         deleting: whether the node has a deletionTimestamp.
+        uid: the Node's UID; "" unless its cluster has a cloud controller in this hub.
+        provided_ips: the annotation ``alpha.kubernetes.io/provided-node-ip``; "" as for ``uid``.
     """
 
     name: str
@@ -99,6 +101,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     unschedulable: bool = False
     deleting: bool = False
     taints: tuple[Taint, ...] = ()
+    uid: str = ""
+    provided_ips: str = ""
 
 
 # --- resolutions: a provider's answer for one node ---------------------------------------------

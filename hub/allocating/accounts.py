@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from hub.allocating.metrics_catalog import LATENCIES
 from hub.allocations.view import Answer, Inspection, NodeKey
-from hub.cloud import (
+from hub.cloud.addresses import (
     AddressState,
     Changing,
     Done,

@@ -19,7 +19,7 @@ from hub.allocating.rights import DELETE, EVICT, LABEL, STATUS, MissingRight, ex
 from hub.allocating.rights import FINALIZER as FINALIZER_RIGHT
 from hub.allocations.spec import FINALIZER
 from hub.allocations.view import Act, Attach, Detach, Evict, Finalize, Follow, Label, NodeKey, Outcome, Restore
-from hub.cloud import Order, Pending, Step
+from hub.cloud.addresses import Order, Pending, Step
 from hub.errors import Conflict, CredentialError, HubError, NotFound, NotLeader, TooManyRequests
 from hub.kube.client import JSON, MERGE_PATCH, Client
 from hub.observe.providers.faults import ProviderStalled

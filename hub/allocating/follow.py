@@ -19,7 +19,7 @@ from hub.model import LOCAL, Node
 from hub.observe.local.stores import newer
 from hub.observe.remote.fleet import Fleet
 from hub.observe.remote.nodes import NodeStore
-from hub.observe.remote.status import State, in_words
+from hub.observe.remote.status import in_words
 from hub.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -218,13 +218,9 @@ class Sites:
         if cluster == LOCAL:
             return f"nodes of the hub cluster: {self.observed.problem}" if self.observed.problem else ""
         unit = self._fleet.clusters.get(cluster)
-        if unit is None:
-            return f"cluster {cluster} is not followed: it is unknown, frozen or has no kubeconfig"
-        if unit.spec.state != "active":
+        if unit is not None and unit.spec.state != "active":
             return f"cluster {cluster} is {unit.spec.state}"
-        if unit.status.state is not State.READY or unit.mismatch != "":
-            return f"cluster {cluster} is {unit.status.state}: {unit.status.error or unit.mismatch or 'not read yet'}"
-        return ""
+        return self._fleet.outdated(cluster)
 
     def site(self, account: str, cluster: str, instances: Mapping[NodeKey, str | None], *, recognised: bool) -> Site:
         """A cluster in the planner's form.

@@ -83,6 +83,7 @@ class Allocating:
         plans: account -> its last plan.
         accounts: the accounts by name.
         verdicts: address -> the decision about it.
+        unassigned: allocation without an account -> its status, which says why; only the leader stores it.
         statuses: allocation -> the status that the last pass of the leader wanted, whether or not it could be stored.
         failing: allocation -> whether that status needs a person: a terminal error of the cloud, or an address that is
             Invalid, Conflict or Elsewhere.
@@ -106,6 +107,7 @@ class Allocating:
         self.spec = AllocationsSpec({})
         self.plans: dict[str, Plan] = {}
         self.accounts: dict[str, Account] = {}
+        self.unassigned: dict[str, Status] = {}
         self.statuses: dict[str, Status] = {}
         self.failing: dict[str, bool] = {}
         self.tallies = Tallies()
@@ -429,16 +431,19 @@ class Allocating:
         self, allocations: Sequence[Allocation], known: Mapping[str, values.Account], now: float
     ) -> None:
         """Say why nothing is done for allocations without an account; holder and label stay."""
+        unassigned = [found for found in allocations if not account_of(found, known)[0]]
+        statuses: dict[str, Status] = {}
+        for allocation in unassigned:
+            _, reason, message = account_of(allocation, known)
+            if broken := self.spec.broken.get(allocation.account):
+                reason, message = "AccountBroken", f"account {allocation.account} is frozen: {broken}"
+            statuses[allocation.name] = stalled_status(allocation, reason, message, self._identity, now)
+        self.unassigned = statuses
         if not self.leading:
             return
-        unassigned = [found for found in allocations if not account_of(found, known)[0]]
         with self.tallies.passing(unassigned, self._clock, self.failing):
             for allocation in unassigned:
-                _, reason, message = account_of(allocation, known)
-                if broken := self.spec.broken.get(allocation.account):
-                    reason, message = "AccountBroken", f"account {allocation.account} is frozen: {broken}"
-                status = stalled_status(allocation, reason, message, self._identity, now)
-                await self._store_status(allocation, status)
+                await self._store_status(allocation, statuses[allocation.name])
 
     async def _store_status(self, allocation: Allocation, status: Status) -> None:
         """Store a status if it differs; a conflict ends the pass, and the next one plans again.

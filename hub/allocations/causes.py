@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from hub.allocations.eligible import DOWN_TAINTS, LEAVING_TAINTS, TAINT_AUTOSCALER, misfit, ready, taint
 from hub.allocations.spec import NEVER, Allocation, Entry, moment
 from hub.allocations.view import CAUSES, Inspection, Machine, Memory, Pods
-from hub.cloud import Gone, Present
+from hub.cloud.addresses import Gone, Present
 from hub.registry.spec import AllocationLimits
 
 TWICE: Final = 2.0

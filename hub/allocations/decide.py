@@ -13,7 +13,7 @@ from hub.allocations.scene import INSPECTION_VALID, LET_GO, Scene, Situation, he
 from hub.allocations.serve import Want, acts
 from hub.allocations.spec import NEVER
 from hub.allocations.view import NodeKey
-from hub.cloud import Changing, Elsewhere, Free, Held, NotReserved
+from hub.cloud.addresses import Changing, Elsewhere, Free, Held, NotReserved
 
 WAITING: Final = 600.0
 """Seconds after which an operator is told that an address waits, or that a drain is blocked."""
@@ -53,7 +53,6 @@ def _held_by(scene: Scene, situation: Situation, instance: str, place: int) -> l
         return _held(scene, situation, instance, place)
     problems = [site.problem for site in scene.view.sites.values() if site.problem]
     if problems:  # the node may be one of theirs
-        situation.memory = replace(situation.memory, cause="", cause_since=0.0)
         situation.set("Unknown", "ClusterUnknown", problems[0])
     elif instance == situation.stored.instance and situation.stored.node:
         return _held(scene, situation, instance, place)
@@ -78,7 +77,7 @@ def _free(scene: Scene, situation: Situation, place: int) -> list[Want]:
         situation.last_node, situation.node = situation.node, ""
     situation.instance = situation.before = ""
     memory, allocation = situation.memory, situation.allocation
-    situation.set("Pending", "NoNode", "no node can take it")
+    situation.set("Pending", "NoNode", "it is free")
     needs = TWICE
     if _half_free(scene, allocation.cluster) and situation.last_node:
         needs = max(TWICE, scene.account.interval)
@@ -123,8 +122,7 @@ def _held(scene: Scene, situation: Situation, instance: str, place: int) -> list
     situation.instance = instance
     situation.set("Attached")
     site = scene.site(key.cluster if key is not None else allocation.cluster)
-    if site.problem:  # what held before begins again when the cluster is known
-        situation.memory = replace(situation.memory, cause="", cause_since=0.0)
+    if site.problem:
         situation.set("Unknown", "ClusterUnknown", site.problem)
         return []
     workload = allocation.workload

@@ -6,7 +6,7 @@ from typing import Final
 
 from hub.allocations.spec import Allocation
 from hub.allocations.view import Machine
-from hub.cloud import Gone, InstanceState, Present, Unsupported
+from hub.cloud.addresses import Gone, InstanceState, Present, Unsupported
 from hub.model import LABEL_CONTROL_PLANE, LABEL_ZONE, Node
 
 LABEL_REGION: Final = "topology.kubernetes.io/region"

@@ -15,7 +15,7 @@ from hub.allocations.eligible import misfit, ready
 from hub.allocations.scene import REFUSAL_VALID, Scene, Situation
 from hub.allocations.spec import LABEL_READY, moment
 from hub.allocations.view import Evict, Label, NodeKey
-from hub.cloud import Held, Present
+from hub.cloud.addresses import Held, Present
 from hub.model import Node
 
 FORGET: Final = 300.0

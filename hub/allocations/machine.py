@@ -19,7 +19,7 @@ from hub.allocations.eligible import why_not_instance
 from hub.allocations.scene import AVOID, LET_GO, Scene, Situation, name_of
 from hub.allocations.spec import Move, moment, stamp
 from hub.allocations.view import PHASES, Attach, Detach, Follow, NodeKey, Outcome, Restore
-from hub.cloud import AddressState, Changing, Elsewhere, Free, Held, NotReserved, Order, Present
+from hub.cloud.addresses import AddressState, Changing, Elsewhere, Free, Held, NotReserved, Order, Present
 
 DETACH_PATIENCE: Final = 60.0
 """Seconds after which a detach that fails is given up, if the address is still held."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hub.allocations.scene import Scene, Situation
 from hub.allocations.spec import Allocation, Entry, moment
 from hub.allocations.view import Memory
-from hub.cloud import Free, Held, Unknown
+from hub.cloud.addresses import Free, Held, Unknown
 
 
 def situations(scene: Scene, allocation: Allocation) -> list[Situation]:
@@ -48,6 +48,8 @@ def observe(scene: Scene, situation: Situation) -> None:
     situation.answer = answer = scene.fresh(situation.address)
     allocation, stored, memory = situation.allocation, situation.stored, situation.memory
     key = scene.key(allocation, stored.node)
+    if scene.site(key.cluster if key is not None else allocation.cluster).problem:  # what held begins again then
+        situation.memory = memory = replace(memory, cause="", cause_since=0.0)
     if answer is None or isinstance(answer.state, Unknown):
         situation.answer = None
         if key is not None and scene.machine(key) is not None:

@@ -12,7 +12,7 @@ from hub.allocations.serve import Want, serve
 from hub.allocations.spec import Allocation, Status
 from hub.allocations.status import status
 from hub.allocations.view import Finalize, Memories, Plan, Questions, Verdict, View
-from hub.cloud import Elsewhere
+from hub.cloud.addresses import Elsewhere
 
 
 def plan(view: View, now: float) -> Plan:

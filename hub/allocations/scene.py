@@ -9,7 +9,7 @@ from hub.allocations.causes import TWICE, Leave, is_stopped
 from hub.allocations.eligible import why_not_instance, why_not_node
 from hub.allocations.spec import LABEL_READY, NEVER, Allocation, Entry, Move, WorkloadRef, moment
 from hub.allocations.view import Act, Answer, Machine, Memory, NodeKey, Site, View
-from hub.cloud import Free, Held, Present
+from hub.cloud.addresses import Free, Held, Present
 from hub.model import LABEL_ZONE, Finding
 
 UNKNOWN_AGAIN: Final = 5.0

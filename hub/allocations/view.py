@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from hub.allocations.spec import Allocation, Status, WorkloadRef
-from hub.cloud import AddressState, InstanceState, Order
+from hub.cloud.addresses import AddressState, InstanceState, Order
 from hub.model import LOCAL, Finding, Node
 from hub.registry.spec import AllocationLimits
 

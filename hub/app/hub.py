@@ -31,7 +31,7 @@ from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.hub_access import in_cluster_servers, load_hub_access
 from hub.kube.resolver import LookupPool
-from hub.model import LOCAL, Finding, TargetKey
+from hub.model import LOCAL, MANAGED_BY, Finding, Node, TargetKey
 from hub.observe.health.board import Board
 from hub.observe.local import accepted
 from hub.observe.local.accepted import Keeper, load_kept
@@ -69,6 +69,7 @@ from hub.runtime.supervise import spawn
 
 if TYPE_CHECKING:
     from hub.allocating.run import Allocating
+    from hub.controlling.run import Controlling
     from hub.views.service import EndpointViews
 
 __all__ = ["Health", "Hub", "Options", "assemble", "lease_name"]
@@ -96,6 +97,7 @@ class Hub:
         reloads: number of registry files accepted and rejected since the start.
         reloaded_at: Unix time at which the last file was accepted.
         allocating: the allocations; None until a registry has some.
+        controlling: the cloud controller; None until a cluster has one.
         views: endpoint views; None until a registry asks for them.
         timelines: recent changes of Services and clusters.
     """
@@ -123,6 +125,7 @@ class Hub:
         self.queue: KeyedQueue[TargetKey] = KeyedQueue(clock)
         self.views: EndpointViews | None = None
         self.allocating: Allocating | None = None
+        self.controlling: Controlling | None = None
         self._affected = AffectedTargets(self.registry)
         self._held: frozenset[int] = frozenset()
         """The shards that this process held at the last change."""
@@ -295,6 +298,13 @@ class Hub:
         self._wake(self._affected.of_cluster(name))
         if self.allocating is not None:
             self.allocating.cluster_changed(name)
+        if self.controlling is not None:
+            self.controlling.cluster_changed(name)
+
+    def _nodes_changed(self, name: str, changed: Iterable[Node], gone: Iterable[str]) -> None:
+        for room in (self.allocating, self.controlling):
+            if room is not None:
+                room.nodes_changed(name, changed, gone)
 
     def _copy_changed(self, source: SourceKey) -> None:
         """Wake the targets of one source of the hub cluster; targets that copy other Services are not concerned."""
@@ -310,8 +320,9 @@ class Hub:
     def _approvals_changed(self) -> None:
         self.fleet.check_identities()
         self._wake(self.all_targets())
-        if self.allocating is not None:
-            self.allocating.wake()
+        for room in (self.allocating, self.controlling):
+            if room is not None:
+                room.wake()
 
     def _own_networks_changed(self) -> None:
         self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
@@ -413,10 +424,37 @@ class Hub:
                 own_node(os.environ),
                 act=not self.options.dry_run,
             )
-            self.fleet.on_nodes = self.allocating.nodes_changed
+            self.fleet.on_nodes = self._nodes_changed
             self._lead_allocations()
         if self.allocating is not None:
             self.allocating.update(self.registry.allocations)
+
+    def follow_clouds(self) -> None:
+        """Build the cloud controller; it is imported only when a cluster of a registry has ``cloud:``."""
+        if self.controlling is None and any(spec.cloud is not None for spec in self.registry.clusters.values()):
+            from hub.controlling.cluster import Rights
+            from hub.controlling.run import Controlling
+            from hub.events.cloud import reporter_of
+
+            options, instance = self.options, self.elector.identity
+            rights = Rights(
+                f"{MANAGED_BY}/{self.registry.owner}",
+                self.leading.acts_for,
+                self.leading.check_cluster,
+                lambda digest: digest in self.approvals.valid(),
+                act=not options.dry_run,
+            )
+            events = options.events and not options.dry_run
+            self.controlling = Controlling(
+                self.fleet,
+                self.host,
+                self.clock,
+                rights,
+                lambda _, client, acts: reporter_of(self.clock, instance, client, acts, enabled=events),
+            )
+            self.fleet.on_nodes = self._nodes_changed
+        if self.controlling is not None:
+            self.controlling.update(self.registry.clusters)
 
     def _lead_allocations(self) -> None:
         if self.allocating is not None:
@@ -455,6 +493,8 @@ class Hub:
         self._follow_views()
         if self._running or self.allocating is not None:
             self.follow_allocations()
+        if self._running or self.controlling is not None:
+            self.follow_clouds()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
         affected = self._affected.since(before)
         self._wake({*(self.all_targets() if affected is None else affected), *noted})
@@ -468,6 +508,7 @@ class Hub:
         self._record_states()
         self._follow_views()
         self.follow_allocations()
+        self.follow_clouds()
         asyncio.get_running_loop().set_exception_handler(unhandled)
         async with asyncio.TaskGroup() as group:
             tasks = [
@@ -500,8 +541,9 @@ class Hub:
             self.health.stopping = True
             self.leading.end()
             self.writer.stop()
-            if self.allocating is not None:
-                await self.allocating.close()
+            for room in (self.allocating, self.controlling):
+                if room is not None:
+                    await room.close()
             log.info("stopping")
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
@@ -561,6 +603,8 @@ class Hub:
         if self.views is not None:
             self.views.set_leading(leading=self.leads and not self.options.dry_run)
         self._lead_allocations()
+        if self.controlling is not None:
+            self.controlling.wake()
         if self.leading.count > 1 and not self.health.stopping:
             self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
             self._record_states()

@@ -136,6 +136,16 @@ class Leading:
             return self._no_election.check(TargetKey("", ""))
         return self.shards.check(0)
 
+    def check_cluster(self, cluster: str) -> float:
+        """As :meth:`check`, for what the replica that acts for a cluster does (:meth:`acts_for`).
+
+        Raises:
+            NotLeader: this process may not do it now.
+        """
+        if not self.elects:
+            return self._no_election.check(TargetKey("", ""))
+        return self.shards.check(self._assignment.responsible_shard(cluster) if self.count > 1 else 0)
+
     # --- which registry ------------------------------------------------------------------------------
 
     def use_registry(self, registry: Registry) -> None:

@@ -259,6 +259,7 @@ def _move(address: ReservedAddress) -> dict[str, Any]:
         "to": address.to,
         "cause": address.cause,
         "reason": address.reason,
+        "waitsUntil": address.waits_until,
         "approve": address.approve,
     }
 
@@ -277,6 +278,8 @@ def _summary(services: Sequence[ServiceChange], moves: Sequence[ReservedAddress]
         parts.append(f"withheld: {count(withheld, 'removal')}")
     if moving := sum(bool(address.to) for address in moves):
         parts.append(f"{count(moving, 'reserved address', 'es')} to move")
+    if waiting := sum(not address.to for address in moves):
+        parts.append(f"{count(waiting, 'reserved address', 'es')} waiting")
     if unknown:
         parts.append(f"unknown: {', '.join(sorted(unknown))}")
     return "Plan: " + "; ".join(parts)

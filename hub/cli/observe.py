@@ -36,6 +36,9 @@ async def plan_from_clusters(options: Options, names: Iterable[str], output: Out
             warn_of(found)
             moving = moves(found)
             unknown |= bool(found.trouble) or unknown_addresses(found.allocations)
+            for allocation in found.allocations:
+                if unknown_addresses([allocation]):
+                    warn(f"allocation {allocation.name}: {allocation.message}")
         changes = print_plan(results, output, approving_flags(hub), hub.reconciler.withheld(), moving)
     if unknown:
         return Exit.UNKNOWN

@@ -16,7 +16,7 @@ import click
 
 from hub.app.hub import Hub, Options, assemble
 from hub.cli.render import one_line, table, warn
-from hub.cloud import NotReserved, Unknown
+from hub.cloud.addresses import NotReserved, Unknown
 from hub.decide.addresses import OUTSIDE
 from hub.decide.target import unfit
 from hub.decide.view import NodeReport

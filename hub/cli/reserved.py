@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from hub.cli.render import count, one_line, table, warn
 from hub.report.values import Allocation, Allocations, ReservedAddress
 
@@ -37,16 +39,33 @@ def unknown(found: Iterable[Allocation]) -> bool:
 
 
 def moves(found: Allocations) -> list[ReservedAddress]:
-    """The addresses that move, that an enforcing hub would move now, or whose move is withheld."""
-    every = (address for allocation in found.allocations for address in allocation.addresses)
-    return [address for address in every if address.cause and (address.to or address.hash)]
+    """The addresses that move, that an enforcing hub would move now, or that wait before they leave their nodes."""
+    return [
+        replace(address, to="", reason="Paused") if allocation.paused and _planned(address) else address
+        for allocation in found.allocations
+        for address in allocation.addresses
+        if address.cause and (address.to or address.hash or address.state == "Leaving")
+    ]
+
+
+def _planned(address: ReservedAddress) -> bool:
+    """Whether a move would begin, but has not begun."""
+    return bool(address.to) and address.state in ("Pending", "Leaving")
 
 
 def move_lines(found: Sequence[ReservedAddress]) -> Iterable[str]:
     """``ADDRESS  from → to  cause`` of each move, aligned, and the commands that approve those that are withheld."""
     rows = [
-        (address.address, f"{address.node or 'free'} → {address.to or 'withheld'}", address.cause) for address in found
+        (address.address, f"{address.node or 'free'} → {address.to or _waits(address)}", address.cause)
+        for address in found
     ]
     yield from table(rows[0], rows[1:]).splitlines() if rows else ()
     for approve in sorted({address.approve for address in found if address.approve}):
         yield f"  approve with: {approve}"
+
+
+def _waits(address: ReservedAddress) -> str:
+    """Why an address stays where it is for now, such as ``waits: Grace``."""
+    if address.hash:
+        return "withheld"
+    return f"waits: {address.reason}"

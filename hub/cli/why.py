@@ -28,7 +28,8 @@ def why(ctx: click.Context, /, subject: str, registry: str | None, output: Outpu
     it was removed, and why. With --registry the command reads the clusters itself, once, and writes nothing;
     with --server it asks a running hub.
 
-    Exit codes: 0 ok, 1 not found, 3 error, 4 a source is unknown (the output is incomplete).
+    Exit codes: 0 ok, 1 not found, 3 error, 4 a source or the address is unknown (the output is
+    incomplete).
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     asked = server_or_registry(given, registry)

@@ -168,6 +168,8 @@ class Elector:
         rng: for the jitter; None = a new generator.
         terms: additional conditions for holding the Lease; None = none.
         label: prefix of each log line, to tell several Leases apart.
+        shared: whether other processes use this identity, and something else lets only one of them run: this process
+            then takes a Lease of its identity at once.
 
     Attributes:
         continued: whether this process, when it last became the leader, took back a Lease that no other process had
@@ -185,8 +187,11 @@ class Elector:
         rng: random.Random | None = None,
         terms: Terms | None = None,
         label: str = "",
+        *,
+        shared: bool = False,
     ) -> None:
         self.identity = identity
+        self._shared = shared
         self._terms = terms or Terms()
         self._label = label
         self._pause_over = asyncio.Event()
@@ -445,7 +450,8 @@ class Elector:
             if record != self._observed:
                 self._observe(record)
             self._terms.lease_read(record)
-            if record.holder and not self._ours(record) and self._seen_fresh():
+            handed = self._shared and record.holder == self.identity
+            if record.holder and not handed and not self._ours(record) and self._seen_fresh():
                 return False
             if not self._leading and not self._terms.may_take(record):
                 return False

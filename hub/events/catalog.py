@@ -11,7 +11,9 @@ from typing import Final, Literal
 
 import msgspec
 
-On = Literal["Service", "hub", "NetIPAllocation"]
+from hub.model import MANAGED_BY
+
+On = Literal["Service", "hub", "NetIPAllocation", "Node"]
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -30,6 +32,7 @@ class Reason(msgspec.Struct, frozen=True):
             merged.
         momentary: whether the reason is an occurrence; otherwise it is a state that lasts until it ends.
         by_source: whether each source cluster has an Event of its own; its name begins the message.
+        component: the Event's ``reportingController``.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Reason(msgspec.Struct, frozen=True):
     every: float = 0.0
     momentary: bool = False
     by_source: bool = False
+    component: str = MANAGED_BY
 
 
 _all: dict[str, Reason] = {}
@@ -358,6 +362,79 @@ for _name, _action, _meaning, _remedy in (
     ),
 ):
     _warning(_name, _action, "NetIPAllocation", _meaning, _remedy, by_source=False)
+
+# --- the cloud controller, in the object's own cluster ---------------------------------------------------
+# Reasons and components of Kubernetes' own cloud controllers (k8s.io/cloud-provider) stay as they are, so that alerts
+# and habits keep working.
+_NODES: Final = "cloud-node-controller"
+_LIFECYCLE: Final = "cloud-node-lifecycle-controller"
+_BALANCERS: Final = "service-controller"
+_Happened = tuple[str, Literal["Normal", "Warning"], On, str, str, str, str]
+_HAPPENED: Final[tuple[_Happened, ...]] = (
+    ("Synced", "Normal", "Node", _NODES, "Initialize", "the Node has what the cloud knows of its machine", ""),
+    ("DeletingNode", "Normal", "Node", _LIFECYCLE, "Delete", "the Node is deleted: its machine is gone", ""),
+    (
+        "DeletingNodeFailed",
+        "Warning",
+        "Node",
+        _LIFECYCLE,
+        "Delete",
+        "the Node could not be deleted",
+        "the message has the API server's words",
+    ),
+    (
+        "EnsuringLoadBalancer",
+        "Normal",
+        "Service",
+        _BALANCERS,
+        "Ensure",
+        "the balancer is being made or changed",
+        "",
+    ),
+    ("EnsuredLoadBalancer", "Normal", "Service", _BALANCERS, "Ensure", "the balancer is as the Service wants it", ""),
+    ("UpdatedLoadBalancer", "Normal", "Service", _BALANCERS, "Update", "the balancer has the present nodes", ""),
+    ("DeletingLoadBalancer", "Normal", "Service", _BALANCERS, "Delete", "the balancer is being deleted", ""),
+    ("DeletedLoadBalancer", "Normal", "Service", _BALANCERS, "Delete", "nothing of the balancer is left", ""),
+)
+_Lasting = tuple[str, On, str, str, str, str]
+_LASTING: Final[tuple[_Lasting, ...]] = (
+    (
+        "SyncLoadBalancerFailed",
+        "Service",
+        _BALANCERS,
+        "Ensure",
+        "the balancer could not be made or changed; it is tried again",
+        "the message names the object and the next step",
+    ),
+    (
+        "UpdateLoadBalancerFailed",
+        "Service",
+        _BALANCERS,
+        "Update",
+        "the balancer could not get the present nodes; it is tried again",
+        "the message names the object and the next step",
+    ),
+    (
+        "DeleteLoadBalancerFailed",
+        "Service",
+        _BALANCERS,
+        "Delete",
+        "the balancer could not be deleted; it is tried again, and the finalizer stays",
+        "the message names the object and the next step",
+    ),
+    (
+        "UnAvailableLoadBalancer",
+        "Service",
+        _BALANCERS,
+        "Update",
+        "no node can take the balancer's traffic; it keeps its last nodes",
+        "look at the Nodes' labels, taints and provider IDs",
+    ),
+)
+for _name, _type, _on, _component, _action, _meaning, _remedy in _HAPPENED:
+    _all[_name] = Reason(_name, _type, _action, _on, _meaning, _remedy, momentary=True, component=_component)
+for _name, _on, _component, _action, _meaning, _remedy in _LASTING:
+    _all[_name] = Reason(_name, "Warning", _action, _on, _meaning, _remedy, component=_component)
 
 REASONS: Final[dict[str, Reason]] = dict(_all)
 

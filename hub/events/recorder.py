@@ -14,15 +14,14 @@ import socket
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from hub.errors import AlreadyExists, ApiError, Forbidden, HubError, NotFound, ServerFault, TooManyRequests
 from hub.events.catalog import Reason
 from hub.events.series import EventFinding, EventSeries, Regarding, Series
-from hub.kube.client import MERGE_PATCH, Client
-from hub.model import MANAGED_BY
+from hub.kube.client import JSON, MERGE_PATCH
 from hub.reconcile.writer import NAMESPACE_ENDS
 from hub.runtime.backoff import Backoff
 from hub.runtime.clock import Clock
@@ -51,11 +50,27 @@ def hub_object(lease: str, environ: Mapping[str, str] = os.environ) -> Regarding
     return Regarding("coordination.k8s.io/v1", "Lease", *lease.split("/", 1))
 
 
+class Requests(Protocol):
+    """The part of :class:`hub.kube.client.Client` that sending needs."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes,
+        timeout: float,  # noqa: ASYNC109 - as in Client
+        content_type: str = JSON,
+    ) -> bytes:
+        """See :class:`hub.kube.client.Client`."""
+        ...
+
+
 class Recorder:
     """Accepts findings and occurrences, and sends their Events.
 
     Args:
-        client: the client of the hub cluster.
+        client: makes the requests; of the hub cluster, or of the cluster whose objects the Events are about.
         leading: returns whether this process leads.
         instance: name of this process, for ``reportingInstance``; "" = the host name.
         enabled: ``--events``; False = send nothing.
@@ -66,7 +81,7 @@ class Recorder:
     """
 
     def __init__(
-        self, client: Client, clock: Clock, leading: Callable[[], bool], instance: str = "", *, enabled: bool = True
+        self, client: Requests, clock: Clock, leading: Callable[[], bool], instance: str = "", *, enabled: bool = True
     ) -> None:
         self._client = client
         self._clock = clock
@@ -205,7 +220,7 @@ class Recorder:
                 "namespace": regarding.namespace,
                 "name": regarding.name,
             },
-            "reportingController": MANAGED_BY,
+            "reportingController": reason.component,
             "reportingInstance": self._instance,
         }
         if regarding.uid:

@@ -29,6 +29,7 @@ from hub.kube.tunnel import TunnelError
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
 CONNECT_TIMEOUT = 10.0
 """Seconds for the name look-up, TCP, proxy and TLS of a new connection."""
 REQUEST_TIMEOUT = 30.0
@@ -257,7 +258,7 @@ class Client:
         self._closed = False
         fixed = f"Host: {parts.netloc}\r\nUser-Agent: endpointslice-hub/{__version__}\r\nAccept: "
         self._fixed = {kind: f"{fixed}{kind}\r\n" for kind in (JSON, protobuf.CONTENT_TYPE)}
-        self._fixed[MERGE_PATCH] = self._fixed[JSON]  # the answer to a merge patch is an object in JSON
+        self._fixed[MERGE_PATCH] = self._fixed[JSON_PATCH] = self._fixed[JSON]  # a patch is answered in JSON
 
     async def __aenter__(self) -> Self:
         return self
@@ -299,8 +300,8 @@ class Client:
             body: the body to send.
             timeout: seconds for the whole request: credentials, connection, and the second try after a 401.
             limit: the largest body of a successful answer, in bytes; of an error's body, ERROR_LIMIT bytes are read.
-            content_type: JSON or protobuf.CONTENT_TYPE, for the body and for the answer; or MERGE_PATCH, for a body
-                that is answered in JSON.
+            content_type: JSON or protobuf.CONTENT_TYPE, for the body and for the answer; or MERGE_PATCH or
+                JSON_PATCH, for a body that is answered in JSON.
             admit: called right before each sending; if it raises, nothing is sent and its error ends the request.
 
         Raises:

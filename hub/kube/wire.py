@@ -457,6 +457,16 @@ def _odd_event(line: bytes, key: Callable[[_Meta], Any]) -> Event:
 NODES: Resource[Node] = resource("/api/v1/nodes", "Node", _WireNode, _node, named, "nodes: get, list, watch")
 
 
+def _controlled_node(wire: _WireNode) -> Node:
+    """As :func:`_node`, with the fields that a cloud controller needs."""
+    provided = (wire.metadata.annotations or {}).get("alpha.kubernetes.io/provided-node-ip", "")
+    return msgspec.structs.replace(_node(wire), uid=wire.metadata.uid, provided_ips=provided)
+
+
+CONTROLLED_NODES: Resource[Node] = resource(NODES.path, "Node", _WireNode, _controlled_node, named, NODES.rule)
+"""As ``NODES``, for a cluster whose cloud controller is this hub."""
+
+
 def _peek_slice(line: bytes) -> tuple[ObjectKey, str]:
     """The key and resourceVersion of a slice in a watch event; empty ones if the line does not decode.
 

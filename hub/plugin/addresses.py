@@ -1,8 +1,8 @@
 """The optional capability of a provider type: reserved addresses on the instances behind Nodes.
 
 A type offers it with ``ProviderType.addresses``. The hub opens one provider for each account of ``allocations.clouds``
-in clusters.yaml, in the type's own event loop, and calls it with the values of :mod:`hub.cloud`. The hub decides which
-address moves, and when; a provider only reads and makes single steps.
+in clusters.yaml, in the type's own event loop, and calls it with the values of :mod:`hub.cloud.addresses`. The hub
+decides which address moves, and when; a provider only reads and makes single steps.
 
 Rules for all methods:
 
@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from hub.cloud import (
+from hub.cloud.addresses import (
     AddressState,
     Changing,
     Done,

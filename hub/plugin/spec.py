@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from hub.plugin.addresses import AddressType
+    from hub.plugin.clouds import CloudType
 
 API_VERSION = 1
 """Increased by a change that could break a provider; docs/plugins has the deprecation policy."""
@@ -69,6 +70,18 @@ class QuotaExceeded(TransientProviderError):
 
 class UnsupportedInstance(ProviderError):
     """The instance can never take the address, for example because of its kind, region or zone."""
+
+
+class Uncertain(TransientProviderError):
+    """The write was sent and has no answer: it may have been made. The hub observes before it goes on."""
+
+
+class CloudConflict(ProviderError):
+    """The object is busy, locked or not as the step expects; nothing was changed. The hub observes again."""
+
+
+class CloudRefusal(ProviderError):
+    """The cloud refuses the write because of what the Service asks for; the hub waits until the Service changes."""
 
 
 class NodeProvider(Protocol):
@@ -314,16 +327,17 @@ class NoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ProviderType:
-    """A provider type: a :class:`NodeProviderType`, an :class:`EndpointProviderType`, or one with ``addresses`` only.
+    """A provider type: a :class:`NodeProviderType`, an :class:`EndpointProviderType`, or one with other capabilities.
 
     Plugins construct one of the first two, whose constructors relate the types of ``open``, ``config`` and ``shared``,
-    so that a type checker refuses an ``open`` that does not fit; or ``ProviderType(name, addresses=AddressType(...))``.
+    so that a type checker refuses an ``open`` that does not fit; or ``ProviderType(name, addresses=AddressType(...))``
+    or ``ProviderType(name, cloud=...)``.
 
     Attributes:
         name: the same as the entry point's name.
         open: called once for each (cluster, configuration) with the context, the validated configuration and the value
             that ``shared`` yielded (None without it); returns an async context manager that yields the provider. None =
-            the type has ``addresses`` only.
+            the type has ``addresses`` or ``cloud`` only.
         config: the model of ``provider.config``: a pydantic model, or a msgspec struct, which imports 0.15 s faster and
             takes 15 MB less memory; :class:`NoConfig` if there is nothing to configure.
         shared: opened once before the first ``open``, and again after the type's event loop was replaced; None = the
@@ -337,6 +351,8 @@ class ProviderType:
         api_version: the version of the plugin API that the type was written for.
         addresses: the capability to attach reserved addresses to nodes, see :mod:`hub.plugin.addresses`; None = the
             type does not have it.
+        cloud: returns the capability of a cloud controller, see :mod:`hub.plugin.clouds`; None = the type does not have
+            it. The hub calls this once, when a cluster first uses it.
     """
 
     name: str
@@ -349,6 +365,7 @@ class ProviderType:
     scope: Callable[[Any], str] | None = None
     api_version: int = API_VERSION
     addresses: AddressType | None = None
+    cloud: Callable[[], CloudType] | None = None
 
 
 class _Typed(ProviderType, Generic[C, P]):
@@ -369,6 +386,7 @@ class _Typed(ProviderType, Generic[C, P]):
         scope: Callable[[C], str] | None = None,
         api_version: int = API_VERSION,
         addresses: AddressType | None = None,
+        cloud: Callable[[], CloudType] | None = None,
     ) -> None: ...
 
     @overload
@@ -385,6 +403,7 @@ class _Typed(ProviderType, Generic[C, P]):
         scope: Callable[[C], str] | None = None,
         api_version: int = API_VERSION,
         addresses: AddressType | None = None,
+        cloud: Callable[[], CloudType] | None = None,
     ) -> None: ...
 
     def __init__(self, name: str, open: Any, config: Any, **more: Any) -> None:  # noqa: A002 - the field's name

@@ -20,11 +20,15 @@ from hub.registry.spec import (
     AllocationLimits,
     AllocationsSpec,
     AnnotationPolicy,
+    CloudBalancersSpec,
+    CloudNodesSpec,
+    CloudSpec,
     ClusterSpec,
     CopyRule,
     FailoverPolicy,
     GuardPolicy,
     HealthPolicy,
+    KubeconfigInCluster,
     KubeconfigPath,
     KubeconfigSecret,
     NodePolicy,
@@ -41,6 +45,11 @@ T = TypeVar("T")
 
 DEFAULT_PORTS = ((30000, 32767),)
 """Kubernetes' own range of node ports (kube-apiserver --service-node-port-range)."""
+
+MIN_REFRESH: Final = 30.0
+MIN_MONITOR: Final = 5.0
+MIN_RESYNC: Final = 60.0
+"""Shortest intervals, in seconds, at which a cloud is asked for all Nodes, for some, and for load balancers."""
 
 UNKNOWN_PROVIDER = ProviderRef("")
 """Placeholder for the provider of a cluster whose entry is broken."""
@@ -69,8 +78,38 @@ def cluster(entry: models.Cluster, folder: Path, place: str) -> ClusterSpec:
             labels=entry.labels,
             max_endpoints=entry.max_endpoints,
         ),
-        allowed_cidrs=tuple(entry.allowed_cidrs),
+        allowed_cidrs=tuple(entry.allowed_cidrs or ()),
         allowed_ports=DEFAULT_PORTS if entry.allowed_ports is None else tuple(entry.allowed_ports),
+        cloud=_cloud(entry),
+    )
+
+
+def _cloud(entry: models.Cluster) -> CloudSpec | None:
+    """The spec of a cluster's ``cloud``; intervals that are too short for a cloud's API are raised."""
+    cloud = entry.cloud
+    if cloud is None:
+        return None
+    nodes = balancers = None
+    if cloud.nodes != "off":
+        keys = _keys(cloud.nodes)
+        for name, floor in (("refresh", MIN_REFRESH), ("monitor", MIN_MONITOR)):
+            if name in keys:
+                keys[name] = max(keys[name], floor)
+        nodes = CloudNodesSpec(**keys)
+    if cloud.load_balancers != "off":
+        keys = _keys(cloud.load_balancers)
+        if "namespaces" in keys:
+            keys["namespaces"] = tuple(keys["namespaces"])
+        if "resync" in keys:
+            keys["resync"] = max(keys["resync"], MIN_RESYNC)
+        balancers = CloudBalancersSpec(**keys)
+    return CloudSpec(
+        ProviderRef(cloud.provider.name, _canonical(cloud.provider.config)),
+        cloud.cluster_name or entry.name,
+        cloud.mode != "observe",
+        tuple(cloud.former_cluster_names or ()),
+        nodes,
+        balancers,
     )
 
 
@@ -85,9 +124,13 @@ def _canonical(config: Mapping[str, Any] | None) -> str:
     return json.dumps(config or {}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def _kubeconfig(entry: models.Kubeconfig | None, folder: Path, place: str) -> KubeconfigPath | KubeconfigSecret | None:
+def _kubeconfig(
+    entry: models.Kubeconfig | None, folder: Path, place: str
+) -> KubeconfigPath | KubeconfigSecret | KubeconfigInCluster | None:
     if entry is None:
         return None
+    if entry.in_cluster:
+        return KubeconfigInCluster()
     if entry.path is not None:
         return KubeconfigPath(str(folder / entry.path), entry.context, f"{place}: {entry.path}")
     return KubeconfigSecret(str(entry.secret), entry.key or "kubeconfig", entry.context)

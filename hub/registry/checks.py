@@ -6,8 +6,10 @@ single values (:mod:`hub.registry.explain`).
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from hub.errors import did_you_mean
@@ -57,10 +59,12 @@ def check(data: Raw, report: Report) -> Selection:
     _formerly(clusters, selection, report)
     for path, cluster in clusters:
         _cluster(path, cluster, report)
+    _clouds(clusters, report)
     selection.set_broken(_broken(clusters, report))
+    closed = {cluster.get("name") for _, cluster in clusters if "cloud" in cluster and "allowedCIDRs" not in cluster}
     for path, service in services:
         _service(path, service, report)
-        _sources(path, service, selection, report)
+        _sources(path, service, selection, closed, report)
     _views(data, selection, report)
     _allocations(data, selection, report)
     return selection
@@ -111,13 +115,38 @@ def _cluster(path: KeyPath, cluster: Raw, report: Report) -> None:
     if cluster.get("name") == LOCAL:
         message = "local is built in and cannot be declared: it is the hub cluster"
         report.add((*path, "name"), message, "remove the entry")
-    if "kubeconfig" not in cluster and "provider" not in cluster:
+    if "allowedCIDRs" not in cluster and ("cloud" not in cluster or "provider" in cluster):
+        report.add((*path, "allowedCIDRs"), "is required")
+    if "kubeconfig" not in cluster and "provider" not in cluster and "cloud" not in cluster:
         report.add(path, "needs a kubeconfig, or a provider that brings endpoints of its own")
     kubeconfig = cluster.get("kubeconfig")
     if isinstance(kubeconfig, dict):
-        _one_of((*path, "kubeconfig"), kubeconfig, ("path", "secret"), report)
+        _one_of((*path, "kubeconfig"), kubeconfig, ("path", "secret", "inCluster"), report)
+        if "inCluster" in kubeconfig and "cloud" not in cluster:
+            message = "belongs to a cluster with cloud: as a source, the hub cluster is the built-in cluster local"
+            report.add((*path, "kubeconfig", "inCluster"), message, on_key=True)
         if "key" in kubeconfig and "secret" not in kubeconfig:
             report.add((*path, "kubeconfig", "key"), "belongs to a kubeconfig from a Secret", on_key=True)
+
+
+def _clouds(clusters: list[tuple[KeyPath, Raw]], report: Report) -> None:
+    """Report clusters whose objects in one cloud would have the same names."""
+    seen: dict[tuple[str, str], list[KeyPath]] = {}
+    for path, cluster in clusters:
+        cloud = cluster.get("cloud")
+        if not isinstance(cloud, dict):
+            continue
+        if "kubeconfig" not in cluster:
+            report.add((*path, "cloud"), "needs a kubeconfig", on_key=True)
+        name = cloud.get("clusterName", cluster.get("name"))
+        if isinstance(name, str):
+            account = json.dumps(cloud.get("provider"), sort_keys=True, default=str)
+            seen.setdefault((account, name), []).append(path)
+    for (_, name), paths in seen.items():
+        for path in paths if len(paths) > 1 else ():
+            other = next(written(at) for at in paths if at != path)
+            message = f"{shown(name)} is the clusterName of {other} in the same cloud too"
+            report.add((*path, "cloud"), message, "give one of them another clusterName", on_key=True)
 
 
 def _service(path: KeyPath, service: Raw, report: Report) -> None:
@@ -138,7 +167,8 @@ def _service(path: KeyPath, service: Raw, report: Report) -> None:
             report.add((*at, "name"), f"{shown(name)} is used by several ports")
 
 
-def _sources(path: KeyPath, service: Raw, selection: Selection, report: Report) -> None:
+def _sources(path: KeyPath, service: Raw, selection: Selection, closed: AbstractSet[Any], report: Report) -> None:
+    """Check the sources of a service; ``closed`` are the clusters without allowedCIDRs, which cannot be sources."""
     seen: set[str] = set()
     for at, source in _items(service, "sources", path):
         if not isinstance(source, dict):
@@ -150,8 +180,14 @@ def _sources(path: KeyPath, service: Raw, selection: Selection, report: Report) 
             if cluster in seen:
                 report.add((*at, "cluster"), f"{shown(cluster)} is a source already")
             seen.add(cluster)
+            if cluster in closed:
+                report.add((*at, "cluster"), f"cluster {cluster} has no allowedCIDRs", "write them into its entry")
             _reference(at, cluster, source, selection, report)
         elif isinstance(selector, dict):
+            if shut := sorted(closed & set(selection.select(selector))):
+                report.add(
+                    (*at, "clusterSelector"), f"cluster {shut[0]} has no allowedCIDRs", "write them into its entry"
+                )
             _selector(at, selector, source, selection, report)
 
 
@@ -243,14 +279,14 @@ def _selector(at: KeyPath, selector: Raw, source: Raw, selection: Selection, rep
         report.add(at, f"neither the source nor cluster {lacking[0]} has a provider", "add provider: to one of them")
 
 
-def _one_of(path: KeyPath, mapping: Raw, keys: tuple[str, str], report: Report) -> None:
-    """Report a mapping that has both keys or neither."""
+def _one_of(path: KeyPath, mapping: Raw, keys: tuple[str, ...], report: Report) -> None:
+    """Report a mapping that has several of the keys or none."""
     present = [name for name in keys if name in mapping]
-    if len(present) == 2:
-        hint = f"keep one of {' and '.join(keys)}"
+    if len(present) > 1:
+        hint = f"keep one of {', '.join(keys[:-1])} and {keys[-1]}"
         report.add((*path, present[1]), f"cannot be combined with {present[0]}", hint, on_key=True)
     elif not present:
-        report.add(path, f"needs {' or '.join(keys)}")
+        report.add(path, f"needs {', '.join(keys[:-1])} or {keys[-1]}")
 
 
 def _items(mapping: Raw, name: str, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:

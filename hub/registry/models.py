@@ -232,7 +232,7 @@ class Kubeconfig(Section):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "oneOf": [{"required": ["path"]}, {"required": ["secret"]}],
+            "oneOf": [{"required": ["path"]}, {"required": ["secret"]}, {"required": ["inCluster"]}],
             "dependentRequired": {"key": ["secret"]},
         }
     )
@@ -243,6 +243,9 @@ class Kubeconfig(Section):
     secret: Subdomain | None = optional("A Secret in the hub's --secrets-namespace.")
     key: SecretKey | None = optional("Key inside the Secret.", "kubeconfig")
     context: Text | None = optional("Context to use; default: the kubeconfig's current one.")
+    in_cluster: Literal[True] | None = optional(
+        "The hub cluster itself, with the hub's own account; only with `cloud`."
+    )
 
 
 class Provider(Section):
@@ -254,8 +257,65 @@ class Provider(Section):
     config: dict[str, Any] | None = optional("The provider's own configuration.", {})
 
 
+class CloudNodes(Section):
+    """What the cloud controller does with Nodes."""
+
+    initialize: bool | None = optional("Give new Nodes their provider ID, labels and addresses.", default=True)
+    addresses: bool | None = optional("Keep the addresses of Nodes as the cloud states them.", default=True)
+    shutdown_taint: bool | None = optional("Taint Nodes whose machine is shut down.", default=True)
+    delete: Literal["guarded", "never"] | None = optional("Whether Nodes without a machine are deleted.", "guarded")
+    delete_after: Duration | None = optional("How long such a Node must be not Ready first.", "1m")
+    max_delete: Percent | None = optional(
+        "Most of the cluster's Nodes that are deleted within `deleteWindow`, at least one; more wait for approval.",
+        "10%",
+    )
+    delete_window: Duration | None = optional("See `maxDelete`.", "10m")
+    refresh: Duration | None = optional("How often the cloud is asked for all Nodes; at least 30s.", "5m")
+    monitor: Duration | None = optional("How often it is asked for Nodes that are not Ready; at least 5s.", "20s")
+
+
+class CloudLoadBalancers(Section):
+    """What the cloud controller does with Services of type LoadBalancer."""
+
+    class_: Text | None = Field(
+        default=None,
+        alias="class",
+        description="The `spec.loadBalancerClass` of the Services; without it, Services without a class.",
+    )
+    namespaces: list[Label] | None = optional("Namespaces of the Services; [] = all.", [])
+    settle: Duration | None = optional(
+        "How long nodes must not change until balancers follow; default: the cloud's own, usually 2s."
+    )
+    settle_max: Duration | None = optional(
+        "The longest time from the first change until balancers follow; default: the cloud's own, usually 10s."
+    )
+    resync: Duration | None = optional("How often the cloud is observed while nothing changes; at least 1m.", "10m")
+    orphans: Literal["report", "delete"] | None = optional(
+        "What happens to objects of this clusterName whose Service does not exist.", "report"
+    )
+
+
+class ClusterCloud(Section):
+    """This hub is the cluster's cloud controller (docs/cloud-controller.md)."""
+
+    usual_key = "provider"
+
+    provider: Provider = required("The cloud's plugin, with its configuration.")
+    mode: Literal["manage", "observe"] | None = optional(
+        "observe: decided and shown, but nothing is written.", "manage"
+    )
+    cluster_name: Annotated[str, PlainValidator(values.text), _TEXT] | None = optional(
+        "Last part of the name of every object in the cloud; default: the entry's name."
+    )
+    former_cluster_names: list[Text] | None = optional("Objects under these names are adopted and renamed.", [])
+    nodes: CloudNodes | Literal["off"] | None = optional("Nodes; `off` = not handled.")
+    load_balancers: CloudLoadBalancers | Literal["off"] | None = optional("Load balancers; `off` = not handled.")
+
+
 class Cluster(Layer):
     """A remote cluster."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["allowedCIDRs"]}, {"required": ["cloud"]}]})
 
     name: Label = required("Unique; becomes a label of the slices. `local` is built in.")
     formerly: list[Label] | None = optional("Old names: their slices are adopted and relabelled.", [])
@@ -266,12 +326,18 @@ class Cluster(Layer):
         "How to reach the cluster; not needed if the provider brings endpoints of its own."
     )
     labels: dict[LabelKey, LabelValue] | None = optional("Labels that `clusterSelector` matches.", {})
-    allowed_cidrs: list[Cidr] = required("Addresses outside are dropped.", alias="allowedCIDRs", min_length=1)
+    allowed_cidrs: list[Cidr] | None = Field(
+        default=None,
+        alias="allowedCIDRs",
+        min_length=1,
+        description="Addresses outside are dropped. Required, except for a cluster with `cloud` that is no source.",
+    )
     allowed_ports: list[PortRange] | None = optional("Ports taken from a Service must lie here.", ["30000-32767"])
     max_endpoints: Annotated[int, Field(ge=1, le=1_000_000)] | None = optional(
         "An answer with more endpoints than this is not believed: it counts as unknown.", 5000
     )
     provider: Provider | None = optional("Finds the addresses of this cluster's nodes.")
+    cloud: ClusterCloud | None = optional("The hub is the cloud controller of this cluster.")
 
 
 class Source(Layer):

@@ -42,6 +42,10 @@ class KubeconfigPath:
     written: str = field(default="", compare=False)
 
 
+class KubeconfigInCluster(msgspec.Struct, frozen=True):
+    """The hub cluster itself, with the hub's own account."""
+
+
 class KubeconfigSecret(msgspec.Struct, frozen=True):
     """A kubeconfig in a Secret of the hub's ``--secrets-namespace``."""
 
@@ -126,18 +130,85 @@ class ProviderRef(msgspec.Struct, frozen=True):
     """The configuration as canonical JSON (sorted keys): hashable and comparable."""
 
 
+class CloudNodesSpec(msgspec.Struct, frozen=True):
+    """``cloud.nodes``. Times in seconds.
+
+    Attributes:
+        delete: whether Nodes whose machine is gone are deleted.
+        max_delete: most deletions within ``delete_window``: a fraction of the cluster's Nodes, at least one Node.
+        refresh: time between two questions about all Nodes.
+        monitor: time between two questions about Nodes that are not Ready.
+    """
+
+    initialize: bool = True
+    addresses: bool = True
+    shutdown_taint: bool = True
+    delete: Literal["guarded", "never"] = "guarded"
+    delete_after: float = 60.0
+    max_delete: float = 0.1
+    delete_window: float = 600.0
+    refresh: float = 300.0
+    monitor: float = 20.0
+
+
+class CloudBalancersSpec(msgspec.Struct, frozen=True):
+    """``cloud.loadBalancers``. Times in seconds.
+
+    Attributes:
+        class_: the ``spec.loadBalancerClass`` of the Services; "" = those without a class.
+        namespaces: the Services' namespaces; () = all.
+        settle: time without a change of the nodes after which balancers follow; None = the cloud's own.
+        settle_max: the longest time after the first change; None = the cloud's own.
+        resync: time between two observations while nothing changes.
+        orphans: what happens to objects under this cluster's name whose Service does not exist.
+        concurrent: Services worked on at once.
+    """
+
+    class_: str = ""
+    namespaces: tuple[str, ...] = ()
+    settle: float | None = None
+    settle_max: float | None = None
+    resync: float = 600.0
+    orphans: Literal["report", "delete"] = "report"
+    concurrent: int = 4
+
+
+class CloudSpec(msgspec.Struct, frozen=True):
+    """``clusters[].cloud``: the cloud controller of one cluster.
+
+    Attributes:
+        manage: whether anything is written; False = ``mode: observe``.
+        cluster_name: the last part of every object's name.
+        former_names: earlier values of ``cluster_name``.
+        nodes: None = off.
+        balancers: None = off.
+    """
+
+    provider: ProviderRef
+    cluster_name: str
+    manage: bool = True
+    former_names: tuple[str, ...] = ()
+    nodes: CloudNodesSpec | None = CloudNodesSpec()
+    balancers: CloudBalancersSpec | None = CloudBalancersSpec()
+
+
 class ClusterSpec(msgspec.Struct, frozen=True):
-    """One entry of ``clusters:``, or the built-in cluster ``local``."""
+    """One entry of ``clusters:``, or the built-in cluster ``local``.
+
+    Attributes:
+        cloud: the cluster's cloud controller; None = this hub is not its cloud controller.
+    """
 
     name: str
     provider: ProviderRef | None
-    kubeconfig: KubeconfigPath | KubeconfigSecret | None = None
+    kubeconfig: KubeconfigPath | KubeconfigSecret | KubeconfigInCluster | None = None
     formerly: tuple[str, ...] = ()
     state: ClusterState = "active"
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     allowed_cidrs: tuple[Network, ...] = ()
     allowed_ports: tuple[tuple[int, int], ...] = ()
     max_endpoints: int = 5000
+    cloud: CloudSpec | None = None
 
 
 class SourceSpec(msgspec.Struct, frozen=True):

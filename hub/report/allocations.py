@@ -32,6 +32,7 @@ def allocations_of(hub: HubState) -> Allocations:
     providers = {account.name: account.provider for account in accounts}
     # A hub that does not lead stores no status, so its own decisions come first.
     planned = {name: status for plan in allocating.plans.values() for name, status in plan.statuses.items()}
+    planned |= allocating.unassigned
     decided = _Decided(allocating.verdicts, approving_flags(hub), allocating.time.now())
     return Allocations(
         "enforce" if spec.enforce else "observe",
@@ -147,6 +148,18 @@ def reserved_steps(hub: HubState, subject: str) -> tuple[Step, ...]:
             elif subject and subject == found.node:
                 steps.append(Step("address", found.address, found.state, found.message or allocation.name))
     return tuple(steps)
+
+
+def reserved_unknown(hub: HubState, subject: str) -> tuple[str, ...]:
+    """What is unknown about a reserved address, each with the reason."""
+    found = allocations_of(hub)
+    unknown = (f"allocations: {found.trouble}",) if found.trouble else ()
+    return unknown + tuple(
+        f"{address.address}: {address.message or address.reason}"
+        for allocation in found.allocations
+        for address in allocation.addresses
+        if (address.address, address.state) == (subject, "Unknown")
+    )
 
 
 def _of_address(hub: HubState, allocation: Allocation, found: ReservedAddress) -> Iterator[Step]:

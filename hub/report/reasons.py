@@ -13,7 +13,7 @@ from hub.decide.explain import Facts, Step, explain_address, explain_node, expla
 from hub.decide.history import Entries
 from hub.errors import closest
 from hub.model import TargetKey
-from hub.report.allocations import reserved_steps
+from hub.report.allocations import reserved_steps, reserved_unknown
 from hub.report.detail import steps_of
 from hub.report.facts import copied, gather, known_targets, unknown_sources
 from hub.report.hub_state import HubState
@@ -46,7 +46,9 @@ def prepare_why(hub: HubState, subject: str, results: Sequence[Decision] | None 
     mine = [decision for decision in passes if keys is None or decision.target in keys]
     facts = copied(gather(hub, mine, keys))
     unknown = tuple(unknown_sources(hub, mine, keys))
-    return partial(_why, subject, facts, unknown, known, hub.history.entries(), reserved_steps(hub, subject))
+    reserved = reserved_steps(hub, subject)
+    doubts = () if keys is not None else reserved_unknown(hub, subject)
+    return partial(_why, subject, facts, unknown, known, hub.history.entries(), reserved, doubts)
 
 
 def _why(
@@ -56,13 +58,16 @@ def _why(
     targets: Iterable[TargetKey],
     history: Entries,
     reserved: tuple[Shown, ...] = (),
+    doubts: tuple[str, ...] = (),
 ) -> Why:
     kind, found = explain(subject, facts)
     steps = steps_of(found)
     if reserved and not any(step.stage != "policy" for step in steps):
-        return Why(subject, kind, known=True, steps=reserved)
+        return Why(subject, kind, known=True, steps=reserved, unknown=doubts)
     steps = (*reserved, *steps)
     known = any(step.stage != "policy" for step in steps)
+    if reserved or not known:
+        unknown = (*unknown, *doubts)
     # Findings of a Service, such as ApprovalUsed, name addresses that no slice has any more.
     present = any(step.stage not in (("policy",) if kind == "Service" else ("policy", "service")) for step in steps)
     if not present and (past := _remembered(subject, kind, history)):

@@ -58,6 +58,25 @@ def test_plan_names_the_moves_and_changes_nothing(scene: Scene, run: Run) -> Non
     assert not [call for call in scene.cloud.log if call.kind == "write"]
 
 
+def test_plan_is_no_change_where_an_allocation_is_paused(scene: Scene, run: Run) -> None:
+    """Free addresses of a paused allocation stay free: they are listed as waiting, and the exit code is 0."""
+    observe(scene)
+    scene.api.patch(f"{PATH}/web", {"metadata": {"annotations": {"endpointslice-hub/paused": "true"}}})
+    result = run("plan")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("waits: Paused") == 2, result.output
+
+
+def test_allocation_without_an_account_says_why(scene: Scene, run: Run) -> None:
+    """An allocation that names no account of the registry is unknown to every command, which say what is wrong."""
+    cloud = {"provider": "simulated-cloud", "account": "mian"}
+    scene.api.post(PATH, allocation("lost", reservedIPs=["198.18.0.7"], cloud=cloud))
+    for arguments in (("allocations", "lost"), ("plan",), ("why", "198.18.0.7")):
+        result = run(*arguments)
+        assert result.exit_code == 4, result.output
+        assert "has no account 'mian' (there: main)" in result.output, arguments
+
+
 def test_allocations_shows_states_nodes_and_reasons(scene: Scene, run: Run) -> None:
     """After a hub has attached the addresses, the command shows their nodes, offline, as table and as JSON."""
     with RunningHub(scene.world):
@@ -81,7 +100,7 @@ def test_unknown_names_are_suggested(scene: Scene, run: Run) -> None:
 
 
 def test_why_explains_an_address(scene: Scene, run: Run) -> None:
-    """The command why shows claim, holder, and why other nodes cannot take the address."""
+    """The commands show claim, holder and cause of a drained address; why is incomplete while the cloud is down."""
     with RunningHub(scene.world):
         first, _ = scene.awaits()
     scene.cordon(first)
@@ -90,6 +109,10 @@ def test_why_explains_an_address(scene: Scene, run: Run) -> None:
     assert result.exit_code == 0, result.output
     assert "allocation/web" in result.output
     assert "Drained" in result.output
+    planned = run("plan")
+    assert (planned.exit_code, f"{first} → waits: Grace" in planned.output) == (0, True), planned.output
+    scene.cloud.fail("error", times=None)
+    assert run("why", address).exit_code == 4
 
 
 def test_pause_keeps_an_address_until_resume(scene: Scene) -> None:

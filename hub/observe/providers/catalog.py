@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from pluggy import PluginValidationError
@@ -33,7 +33,11 @@ from hub.plugin.spec import (
     EndpointProviderType,
     NodeProviderType,
     ProviderType,
+    TerminalProviderError,
 )
+
+if TYPE_CHECKING:
+    from hub.plugin.clouds import CloudType
 
 log = logging.getLogger(__name__)
 
@@ -87,11 +91,12 @@ class CatalogEntry(msgspec.Struct, frozen=True):
 
     @property
     def purposes(self) -> tuple[str, ...]:
-        """What the type is for: ``resolve nodes`` or ``bring endpoints``, and ``addresses``; () while not loaded."""
+        """``resolve nodes`` or ``bring endpoints``, ``addresses``, ``cloud controller``; () while not loaded."""
         if self.type is None:
             return ()
         nodes = "bring endpoints" if self.brings_endpoints else "resolve nodes"
-        return (*([nodes] if self.type.open is not None else []), *(["addresses"] if self.type.addresses else []))
+        has = {nodes: self.type.open, "addresses": self.type.addresses, "cloud controller": self.type.cloud}
+        return tuple(purpose for purpose, capability in has.items() if capability is not None)
 
     def schema(self) -> Mapping[str, Any] | None:
         """JSON Schema of ``provider.config``; None if there is none, while not loaded, or if it cannot be generated."""
@@ -101,6 +106,15 @@ class CatalogEntry(msgspec.Struct, frozen=True):
         """As :meth:`schema`, for the ``config`` of an account of ``allocations.clouds``."""
         addresses = self.type.addresses if self.type is not None else None
         return _schema(addresses.config) if addresses is not None else None
+
+    def cloud_schema(self) -> Mapping[str, Any] | None:
+        """As :meth:`schema`, for ``clusters[].cloud.provider.config``."""
+        if self.type is None or self.type.cloud is None:
+            return None
+        try:
+            return _schema(cloud_type(self.type).config)
+        except ProviderError:
+            return None
 
 
 def _schema(model: Any) -> Mapping[str, Any] | None:
@@ -309,12 +323,12 @@ def _import(point: importlib.metadata.EntryPoint) -> ProviderType:
 
 def _choose(point: importlib.metadata.EntryPoint, types: list[Any]) -> ProviderType:
     for type_ in types:
-        if not isinstance(type_, NodeProviderType | EndpointProviderType) and not _addresses_only(type_):
+        if not isinstance(type_, NodeProviderType | EndpointProviderType) and not _without_nodes(type_):
             kind = type(type_).__name__
             raise _Refused(
                 "wrong-type",
                 f"hub_register_providers returned {kind}, neither NodeProviderType nor EndpointProviderType"
-                " nor a ProviderType with addresses only",
+                " nor a ProviderType with addresses or cloud only",
             )
     mine: list[ProviderType] = [type_ for type_ in types if type_.name == point.name]
     if len(mine) != 1:
@@ -326,8 +340,31 @@ def _choose(point: importlib.metadata.EntryPoint, types: list[Any]) -> ProviderT
     return mine[0]
 
 
-def _addresses_only(type_: Any) -> bool:
-    return isinstance(type_, ProviderType) and type_.open is None and type_.addresses is not None
+def _without_nodes(type_: Any) -> bool:
+    """Whether it is a type with other capabilities only."""
+    capable = isinstance(type_, ProviderType) and (type_.addresses is not None or type_.cloud is not None)
+    return capable and type_.open is None
+
+
+def cloud_type(type_: ProviderType) -> CloudType:
+    """The type's capability of a cloud controller. Calls plugin code: use it in the provider's loop.
+
+    Raises:
+        TerminalProviderError: it has none, or its declaration does not follow the plugin API.
+    """
+    from hub.plugin.clouds import CloudType
+
+    if type_.cloud is None:
+        raise TerminalProviderError(
+            f"provider {type_.name!r} is no cloud controller; hub providers lists those with the capability"
+        )
+    found: Any = type_.cloud()
+    config: Any = getattr(found, "config", None)
+    if not isinstance(found, CloudType) or not is_model(config):
+        raise TerminalProviderError(f"provider {type_.name!r}: ProviderType.cloud does not return a CloudType")
+    if "id" not in found.provider_id.groupindex:
+        raise TerminalProviderError(f"provider {type_.name!r}: CloudType.provider_id has no group named id")
+    return found
 
 
 def check_type(type_: ProviderType) -> None:
@@ -340,13 +377,15 @@ def check_type(type_: ProviderType) -> None:
         raise _Refused(
             "unsupported-api", f"written for plugin API {type_.api_version}, this hub supports {API_VERSION}"
         )
-    if not callable(type_.open) and not _addresses_only(type_):
+    if not callable(type_.open) and not _without_nodes(type_):
         raise _Refused("wrong-type", "ProviderType.open is not callable")
     if type_.shared is not None and not callable(type_.shared):
         raise _Refused("wrong-type", "ProviderType.shared is not callable")
     config: Any = type_.config
     if not is_model(config):
         raise _Refused("wrong-type", "ProviderType.config is neither a pydantic model nor a msgspec struct")
+    if type_.cloud is not None and not callable(type_.cloud):
+        raise _Refused("wrong-type", "ProviderType.cloud is not a function that returns a CloudType")
     if type_.addresses is not None:
         _check_addresses(type_.addresses)
     if not isinstance(type_.guard, GuardDefaults):

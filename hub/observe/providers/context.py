@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -306,6 +307,22 @@ class ProviderCluster:
     def changed(self) -> None:
         """Request a new pass."""
         self._changed()
+
+
+class CloudAccount(ProviderCluster):
+    """The CloudContext of one configuration."""
+
+    async def lookup(self, host: str, /) -> tuple[str, ...]:
+        """See :class:`hub.plugin.clouds.CloudContext`."""
+        try:
+            found = await self.hub.run_sync(socket.getaddrinfo, host, None, 0, socket.SOCK_STREAM)
+        except UnicodeError:  # an empty label, or one of more than 63 characters
+            return ()
+        except socket.gaierror as error:
+            if error.errno in (socket.EAI_NONAME, socket.EAI_NODATA):
+                return ()
+            raise TransientProviderError(f"DNS gives no answer for {host}: {error.strerror}") from error
+        return tuple(sorted({str(entry[4][0]) for entry in found}))
 
 
 class NoApi:

@@ -15,11 +15,17 @@ from hub.errors import CredentialError, HubError, ProviderError
 from hub.observe.providers.config import ConfigInvalid
 from hub.plugin.spec import (
     AddressConflict,
+    CloudConflict,
+    CloudRefusal,
     QuotaExceeded,
     TerminalProviderError,
     TransientProviderError,
+    Uncertain,
     UnsupportedInstance,
 )
+
+_TRANSIENT: Final = (QuotaExceeded, Uncertain)
+_REFUSALS: Final = (AddressConflict, UnsupportedInstance, CloudConflict, CloudRefusal)
 
 ERROR_LIMIT: Final = 256
 """Maximum characters of a plugin error's text that are shown."""
@@ -65,10 +71,10 @@ def clean(error: BaseException, known: Iterable[str] = ()) -> Exception:
         case ProviderSuspended():
             return ProviderSuspended(text, _seconds(error.retry_after))
         case TransientProviderError():
-            kind = QuotaExceeded if isinstance(error, QuotaExceeded) else TransientProviderError
+            kind = next((kind for kind in _TRANSIENT if isinstance(error, kind)), TransientProviderError)
             return kind(text, _seconds(error.retry_after))
-        case AddressConflict() | UnsupportedInstance():
-            return (AddressConflict if isinstance(error, AddressConflict) else UnsupportedInstance)(text)
+        case AddressConflict() | UnsupportedInstance() | CloudConflict() | CloudRefusal():
+            return next(kind for kind in _REFUSALS if isinstance(error, kind))(text)
         case TerminalProviderError() | ConfigInvalid():
             return TerminalProviderError(text)
         case CredentialError():

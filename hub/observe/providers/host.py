@@ -12,16 +12,16 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from hub.errors import HubError
 from hub.observe.providers.bridge import BridgedCluster, ChangedCall
 from hub.observe.providers.calls import Calls, OpenManager
-from hub.observe.providers.catalog import Catalog
+from hub.observe.providers.catalog import Catalog, cloud_type
 from hub.observe.providers.config import parse_config
-from hub.observe.providers.context import MAX_SCOPE, Limits, ProviderCluster, ProviderHub, label
+from hub.observe.providers.context import MAX_SCOPE, CloudAccount, Limits, ProviderCluster, ProviderHub, label
 from hub.observe.providers.faults import ProviderStalled
 from hub.observe.providers.loop_pool import LoopPool, StartLoop
 from hub.observe.providers.loops import LoopThread, PluginLoop
@@ -30,6 +30,9 @@ from hub.observe.providers.stats import CallStats
 from hub.plugin.spec import ProviderType, ReadOnlyCluster, TerminalProviderError
 from hub.registry.spec import ProviderRef
 from hub.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from hub.plugin.clouds import CloudType
 
 OPEN_DEADLINE: Final = 30.0
 """Seconds for ``shared``, and for ``open``; the same as for an answer (RESOLVE_DEADLINE)."""
@@ -57,6 +60,7 @@ class Prepared(msgspec.Struct, frozen=True):
         cluster: the provider's ClusterContext, or its AccountContext.
         enter: the type's ``open``, or that of its addresses.
         scope: the ``scope`` of the configuration, see :class:`ProviderType`.
+        cloud: the capability that is prepared; None if it is another one.
     """
 
     type: ProviderType
@@ -66,6 +70,7 @@ class Prepared(msgspec.Struct, frozen=True):
     cluster: ProviderCluster
     enter: Callable[[Any, Any, Any], AbstractAsyncContextManager[Any]]
     scope: str = ""
+    cloud: CloudType | None = None
 
 
 class ProviderHost:
@@ -161,9 +166,7 @@ class ProviderHost:
         """
         type_ = await self.catalog.load_async(ref.name)
         if (enter := type_.open) is None:
-            raise TerminalProviderError(
-                f"provider {ref.name!r} resolves no nodes: it attaches addresses; name it in allocations.clouds"
-            )
+            raise TerminalProviderError(f"provider {ref.name!r} resolves no nodes; hub providers shows what it is for")
         loop = self.loops.of(ref.name)
         context = ProviderCluster(
             loop.context,
@@ -203,6 +206,27 @@ class ProviderHost:
             return Prepared(type_, config, None, loop, context, addresses.open)
 
         return await Calls(f"account {account}:").call(loop, "configuration", configure, OPEN_DEADLINE)
+
+    async def prepare_cloud(self, ref: ProviderRef, name: str, changed: Callable[[], None]) -> Prepared:
+        """As :meth:`prepare`, for the cloud controller; ``name`` names the clusters, for messages.
+
+        Raises:
+            ProviderUnavailable: the type cannot be used.
+            ProviderSuspended: it blocked its event loop.
+            TerminalProviderError: the type does not have the capability, or the configuration is wrong.
+        """
+        type_ = await self.catalog.load_async(ref.name)
+        loop = self.loops.of(ref.name)
+        context = CloudAccount(
+            loop.context, name, self._folder, ChangedCall(loop, changed), None, self._limits.credentials_dir
+        )
+
+        async def configure() -> Prepared:  # in the provider's loop, since this is plugin code
+            cloud = cloud_type(type_)
+            config = parse_config(type_, json.loads(ref.config), "cloud.provider.config", cloud.config)
+            return Prepared(type_, config, None, loop, context, cloud.open, cloud=cloud)
+
+        return await Calls(f"cloud {ref.name} of {name}:").call(loop, "configuration", configure, OPEN_DEADLINE)
 
     async def open(self, prepared: Prepared, calls: Calls | None = None) -> tuple[OpenManager[Any], Any]:
         """Open the type's ``shared``, then the provider; close it with ``OpenManager.close``.

@@ -15,10 +15,11 @@ from hub.errors import Forbidden, HubError, KubeconfigError, NotFound
 from hub.kube.client import Client
 from hub.kube.cluster_access import ClusterAccess
 from hub.kube.credentials import Credentials
+from hub.kube.hub_access import load_in_cluster
 from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig, parse_kubeconfig
 from hub.kube.proxy import Proxies, host_and_port
 from hub.kube.resolver import LookupPool
-from hub.registry.spec import ClusterSpec, KubeconfigPath, KubeconfigSecret
+from hub.registry.spec import ClusterSpec, KubeconfigInCluster, KubeconfigPath, KubeconfigSecret
 from hub.runtime.clock import Clock
 from hub.runtime.files import OutsideFolders, signature
 from hub.runtime.threads import NoAnswer, Reader
@@ -81,6 +82,10 @@ class Connector:
         source = spec.kubeconfig
         if source is None:
             raise KubeconfigError(f"cluster {spec.name} has no kubeconfig")
+        if isinstance(source, KubeconfigInCluster):
+            if (own := load_in_cluster()) is None:
+                raise KubeconfigError(f"cluster {spec.name}: kubeconfig.inCluster, but this hub runs in no cluster")
+            return own
         if isinstance(source, KubeconfigPath):
             policy = KubeconfigPolicy(self.allow_exec, self.folders, denied_servers=self.denied_servers)
             try:
@@ -131,6 +136,8 @@ class Connector:
             return self.secret_version(spec.kubeconfig.secret)
         if spec.kubeconfig is None:
             return None
+        if isinstance(spec.kubeconfig, KubeconfigInCluster):
+            return ""
         return await self._read(spec.kubeconfig.path, _stamp)
 
     async def _read(self, path: str, function: Callable[[str], T]) -> T:

@@ -14,7 +14,7 @@ from hub.errors import ApiError, Forbidden, HubError, NotFound
 from hub.kube.client import Client
 from hub.kube.cluster_access import ClusterAccess
 from hub.kube.reflector import Reflector, RelistSlots
-from hub.kube.wire import NODES
+from hub.kube.wire import CONTROLLED_NODES, NODES
 from hub.model import Node
 from hub.observe.remote.access import Connector
 from hub.observe.remote.identity import RULE, read_uid
@@ -179,7 +179,8 @@ class RemoteCluster:
         self._unusable = ""
         self._forget_identity()
         name = f"nodes of {self.spec.name}"
-        reflector = Reflector(name, client, NODES, self._store, self, self._clock, slots=self._slots)
+        nodes = NODES if self.spec.cloud is None else CONTROLLED_NODES
+        reflector = Reflector(name, client, nodes, self._store, self, self._clock, slots=self._slots)
         self._reflector = reflector
         follow = asyncio.create_task(reflector.run(), name=name)
         replaced = asyncio.create_task(self._replaced(access, stamp), name=f"kubeconfig of {self.spec.name}")

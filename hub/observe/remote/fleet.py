@@ -211,6 +211,15 @@ class Fleet:
             return READY_WITH_ERROR if problem and state is State.READY else str(state)
         return "" if problem is None else str(State.DEGRADED if problem else State.READY)
 
+    def outdated(self, cluster: str) -> str:
+        """Why the Nodes of a remote cluster are not current; "" if they are."""
+        unit = self.clusters.get(cluster)
+        if unit is None:
+            return f"cluster {cluster} is not followed: it is unknown, frozen or has no kubeconfig"
+        if unit.status.state is not State.READY or unit.mismatch != "":
+            return f"cluster {cluster} is {unit.status.state}: {unit.status.error or unit.mismatch or 'not read yet'}"
+        return ""
+
     def node_port(self, cluster: str, ref: NodePortRef) -> PortReading:
         """The nodePort, or healthCheckNodePort, of a Service in a source cluster; NOT_READ until it can be trusted."""
         unit, remote = self.services.get(ServiceKey(cluster, ref.service)), self.clusters.get(cluster)
@@ -344,7 +353,8 @@ class Fleet:
 
 
 def _same_access(old: ClusterSpec, new: ClusterSpec | None) -> bool:
-    return new is not None and new.kubeconfig == old.kubeconfig
+    same_nodes = new is not None and (new.cloud is None) == (old.cloud is None)
+    return new is not None and new.kubeconfig == old.kubeconfig and same_nodes
 
 
 def _wanted(

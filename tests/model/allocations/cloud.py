@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hub.allocations.view import Outcome
-from hub.cloud import (
+from hub.cloud.addresses import (
     AddressState,
     Changing,
     Done,

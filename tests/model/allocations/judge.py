@@ -37,7 +37,7 @@ from hub.allocations.view import (
     Restore,
     View,
 )
-from hub.cloud import Free, Gone, Held, Present, Unknown
+from hub.cloud.addresses import Free, Gone, Held, Present, Unknown
 from hub.model import LABEL_ZONE, LOCAL, Node
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hub.allocations import budget, causes, claims, decide, labels, machine, obs
 from hub.allocations.plan import plan
 from hub.allocations.spec import LABEL_READY
 from hub.allocations.view import Answer, Attach, Detach, Label, Plan, View
-from hub.cloud import Changing, Free, Held, Unknown
+from hub.cloud.addresses import Changing, Free, Held, Unknown
 from tests.model.allocations import judge, world
 from tests.model.allocations.script import attempt, script
 

@@ -49,7 +49,7 @@ from hub.allocations.view import (
     View,
 )
 from hub.allocations.view import Machine as Seen
-from hub.cloud import Pending
+from hub.cloud.addresses import Pending
 from hub.model import LABEL_ZONE, LOCAL, Node
 from hub.registry.spec import AllocationLimits
 from tests.model.allocations.cloud import Cloud, Machine, Refused, outcome

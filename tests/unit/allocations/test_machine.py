@@ -22,7 +22,7 @@ from hub.allocations.view import (
     Site,
     View,
 )
-from hub.cloud import Free, Held, Present
+from hub.cloud.addresses import Free, Held, Present
 from hub.model import LOCAL, Node
 
 NOW = 1_800_000_000.0

@@ -344,4 +344,4 @@ def test_check_of_the_example_finds_nothing() -> None:
     result = CliRunner().invoke(cli, ["check", str(ROOT / "clusters.example.yaml")])
 
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1].endswith("clusters.example.yaml: ok; 4 clusters, 3 services")
+    assert result.stdout.splitlines()[-1].endswith("clusters.example.yaml: ok; 5 clusters, 3 services")

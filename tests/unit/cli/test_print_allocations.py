@@ -18,6 +18,7 @@ from hub.cli.watch_status import changes
 from hub.report.values import Allocation, Allocations, CloudAccount, ReservedAddress, Status
 
 A1, A2, A3 = "34.1.2.1", "34.1.2.2", "34.1.2.3"
+UNCHANGED = "Plan: 0 services to change; 0 unchanged; endpoints: 0 added, 0 removed, 0 changed"
 SINCE = "2026-01-01T00:00:00Z"
 APPROVE = "hub approve allocation/web abc"
 WEB = Allocation(
@@ -88,11 +89,28 @@ def test_plan_has_a_line_for_each_move(capsys: pytest.CaptureFixture[str]) -> No
         "34.1.2.2   free → n3       Free",
         "34.1.2.3   n2 → withheld   Drained",
         "  approve with: hub approve allocation/web abc",
-        "Plan: 0 services to change; 0 unchanged; endpoints: 0 added, 0 removed, 0 changed; 1 reserved address to move",
+        f"{UNCHANGED}; 1 reserved address to move; 1 reserved address waiting",
     ]
     withheld = [move for move in moves(FOUND) if move.hash]
     assert not print_plan((), moves=withheld)
     assert "to move" not in capsys.readouterr().out
+
+
+def test_plan_lists_waiting_addresses_which_are_no_change(capsys: pytest.CaptureFixture[str]) -> None:
+    """An address in its grace stays for now, and so do those of a paused allocation that are not yet moving."""
+    grace = ReservedAddress(A1, "Leaving", "Grace", node="n1", cause="Drained")
+    free = ReservedAddress(A2, "Pending", "Observe", to="n3", cause="Free")
+    attaching = ReservedAddress(A3, "Attaching", node="n2", to="n4", cause="Drained")
+    attached = ReservedAddress("34.1.2.4", "Attached", node="n5")
+    paused = replace(WEB, paused=True, addresses=(free, attaching))
+    found = moves(replace(FOUND, allocations=(replace(WEB, addresses=(grace, attached)), paused)))
+    assert print_plan((), moves=found)
+    assert click.unstyle(capsys.readouterr().out).splitlines()[:3] == [
+        "34.1.2.1   n1 → waits: Grace      Drained",
+        "34.1.2.2   free → waits: Paused   Free",
+        "34.1.2.3   n2 → n4                Drained",
+    ]
+    assert not print_plan((), moves=found[:2])
 
 
 def test_plan_as_json_names_the_moves(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,8 +119,16 @@ def test_plan_as_json_names_the_moves(capsys: pytest.CaptureFixture[str]) -> Non
     found = json.loads(capsys.readouterr().out)
     assert found["changes"]
     assert found["addresses"] == [
-        {"address": A2, "from": "", "to": "n3", "cause": "Free", "reason": "NoNode", "approve": ""},
-        {"address": A3, "from": "n2", "to": "", "cause": "Drained", "reason": "Withheld", "approve": APPROVE},
+        {"address": A2, "from": "", "to": "n3", "cause": "Free", "reason": "NoNode", "waitsUntil": "", "approve": ""},
+        {
+            "address": A3,
+            "from": "n2",
+            "to": "",
+            "cause": "Drained",
+            "reason": "Withheld",
+            "waitsUntil": "",
+            "approve": APPROVE,
+        },
     ]
     assert not print_plan((), "json")
     assert "addresses" not in json.loads(capsys.readouterr().out)

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from hub.allocations.budget import budget
 from hub.allocations.spec import Condition, Entry, Meta, Move, NetIPAllocation, Spec, Status, stamp
 from hub.allocations.view import Answer, Plan, Verdict
-from hub.cloud import Free
+from hub.cloud.addresses import Free
 from hub.registry.spec import AccountSpec, AllocationsSpec, ProviderRef
-from hub.report.allocations import allocations_in_status, allocations_of, reserved_steps
+from hub.report.allocations import allocations_in_status, allocations_of, reserved_steps, reserved_unknown
 from hub.report.values import Allocation, Allocations, CloudAccount, ReservedAddress, Step
 from tests.unit.report.still import StillHub, registry
 
@@ -60,6 +60,7 @@ def hub_with(*objects: NetIPAllocation, plans: dict[str, Plan] | None = None, **
         spec=AllocationsSpec({}, {"bad": "no provider"}, enforce=True),
         time=SimpleNamespace(now=lambda: NOW),
         trouble="",
+        unassigned={},
         verdicts={name: verdict for plan in plans.values() for name, verdict in plan.verdicts.items()},
     )
     vars(allocating).update(more)
@@ -137,6 +138,17 @@ def test_move_under_way_has_the_cause_of_its_record() -> None:
     verdicts = {name: Verdict(name, "web", "", to="n3") for name in (A1, A2)}
     [found] = allocations_of(hub_with(web(Status(addresses=entries)), verdicts=verdicts)).allocations
     assert [(address.cause, address.to) for address in found.addresses] == [("Gone", "n3"), ("", "n3")]
+
+
+def test_allocation_without_an_account_shows_the_reason_before_it_is_stored() -> None:
+    """What this process found out replaces an older status, and makes its addresses unknown."""
+    lost = Status(addresses=(Entry(A1, "Unknown", "AccountUnknown", "no account 'mian'"),))
+    hub = hub_with(web(STATUS), plans={}, unassigned={"web": lost})
+    [found] = allocations_of(hub).allocations
+    assert found.addresses == (ReservedAddress(A1, "Unknown", "AccountUnknown", "no account 'mian'"),)
+    assert reserved_unknown(hub, A1) == (f"{A1}: no account 'mian'",)
+    assert reserved_unknown(hub, A2) == ()
+    assert reserved_unknown(hub_with(trouble="no CRD"), A2) == ("allocations: no CRD",)
 
 
 def test_status_leaves_out_what_changes_all_the_time() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from hub.decide.decision import Decision
@@ -15,6 +16,7 @@ from hub.report.reasons import SUBJECT, prepare_why
 from hub.report.values import Step, Why
 from tests.support import build
 from tests.unit.report.still import KEY, StillHub, registry
+from tests.unit.report.test_allocations import hub_with
 
 OTHER = TargetKey("edge", "orders")
 
@@ -49,6 +51,18 @@ def test_a_published_address_is_explained_as_an_address() -> None:
     assert ("published", "ready") in {(step.stage, step.outcome) for step in found.steps}
     assert found.unknown == ("cluster us: timeout", "service edge/orders: no port")
     assert len(set(found.steps)) == len(found.steps)
+
+
+def test_unread_allocations_make_only_unknown_subjects_incomplete() -> None:
+    """An address that nothing has may be a reserved one; an address that is published, and a Service, need no doubt."""
+    hub: Any = running()
+    unread = hub_with(trouble="no CRD")
+    hub.allocating = unread.allocating
+    hub.registry = msgspec.structs.replace(hub.registry, allocations=unread.allocating.spec)
+    trouble = "allocations: no CRD"
+    assert trouble in why(hub, "198.18.0.1").unknown
+    assert trouble not in why(hub, "10.0.0.1").unknown
+    assert trouble not in why(hub, "edge/payments").unknown
 
 
 @pytest.mark.parametrize("subject", ["10.0.0.9", "n9"])

@@ -1,0 +1,47 @@
+"""What the plan says while nothing may be changed."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+
+from msgspec.structs import replace
+
+from hub.allocations.plan import plan
+from hub.allocations.spec import Allocation
+from hub.allocations.view import Account, Answer, Inspection, Machine, Plan, Site, View
+from hub.cloud.addresses import Free, Present
+from hub.model import LOCAL, Node
+
+NOW = 1_800_000_000.0
+FIRST, SECOND = "198.18.0.1", "198.18.0.2"
+
+
+def observed(*nodes: str) -> Plan:
+    """The plan for two free addresses of one allocation and these Ready nodes, when two answers have confirmed them."""
+    view = View(
+        Account("main", "gcp", (LOCAL,), (IPv4Network("198.18.0.0/15"),)),
+        sites={LOCAL: Site(LOCAL, {name: Machine(Node(name, ready="True"), f"i-{name}", NOW - 900) for name in nodes})},
+        allocations=(Allocation("web", "u1", ("", "u1"), (FIRST, SECOND)),),
+        holders={FIRST: "u1", SECOND: "u1"},
+        answers={FIRST: Answer(Free(), NOW), SECOND: Answer(Free(), NOW)},
+        inspections={f"i-{name}": Inspection(Present(running=True), NOW) for name in nodes},
+        halted=("Observe", "nothing is changed in mode observe"),
+    )
+    answers = {address: Answer(Free(), NOW + 20) for address in (FIRST, SECOND)}
+    return plan(replace(view, answers=answers, memory=plan(view, NOW).memory), NOW + 20)
+
+
+def test_two_addresses_are_never_planned_to_one_node() -> None:
+    """In mode observe each address has a node of its own, as it would have in mode enforce."""
+    verdicts = observed("n1", "n2").verdicts
+    assert {verdicts[FIRST].to, verdicts[SECOND].to} == {"n1", "n2"}
+
+
+def test_an_address_with_a_node_does_not_say_that_there_is_none() -> None:
+    """Of two addresses and one node, only the address without a node says that no node can take it."""
+    verdicts = observed("n1").verdicts
+    assert verdicts[FIRST].to == "n1"
+    assert verdicts[FIRST].reason == "Observe"
+    assert "no node" not in verdicts[FIRST].message
+    assert verdicts[SECOND].to == ""
+    assert "no node can take it" in verdicts[SECOND].message
