@@ -98,7 +98,7 @@ class PodWatch:
         self._on_change = on_change
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._warned: dict[Key, str] = {}
-        """Problems in the log; they stay while nothing is asked, so that the same question does not repeat them."""
+        """Problems in the log, until the Pods could be watched for a while; the same question does not repeat them."""
 
     def ask(self, wanted: frozenset[Key]) -> None:
         """Watch exactly these nodes and workloads."""
@@ -120,6 +120,7 @@ class PodWatch:
         while True:
             try:
                 await self._once(key)
+                self._warned.pop(key, None)
             except NotFound:
                 self._set(key, Pods(others=OTHERS))
             except HubError as error:
@@ -196,7 +197,6 @@ class PodWatch:
 
     def _set(self, key: Key, found: Pods) -> None:
         self.problems.pop(key, None)
-        self._warned.pop(key, None)
         if key in self._tasks and self.found.get(key) != found:
             self.found[key] = found
             self._on_change(key[0])

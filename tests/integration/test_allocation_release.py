@@ -198,6 +198,7 @@ def test_finalizer_goes_with_the_policy(scene: Settled) -> None:
         scene.untouched(3.0)
 
 
+@pytest.mark.nightly
 def test_cloud_that_fails_keeps_the_finalizer(scene: Settled) -> None:
     """Without an answer of the cloud the deletion waits, and the status says how to let the object go."""
     spec(scene, releasePolicy="Detach")
@@ -257,6 +258,7 @@ class Remote:
         return " ".join(f"{entry['state']}: {entry.get('message', '')}" for entry in entries)
 
 
+@pytest.mark.nightly
 def test_unreachable_cluster_keeps_the_finalizer(
     hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hub.allocations.plan import plan
 from hub.allocations.spec import Allocation, Entry, Status
 from hub.allocations.view import Account, Answer, Finalize, Plan, Site, View
-from hub.cloud import AddressState, Free, Held
+from hub.cloud.addresses import AddressState, Free, Held
 
 NOW = 1_800_000_000.0
 ADDRESS = "198.18.0.1"

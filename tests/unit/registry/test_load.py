@@ -390,7 +390,9 @@ ENTRY = [
     (
         "{path: alpha}",
         "{path: alpha, secret: alpha}",
-        ["f:4:31: clusters[0].kubeconfig.secret: cannot be combined with path (keep one of path, secret and inCluster)"],
+        [
+            "f:4:31: clusters[0].kubeconfig.secret: cannot be combined with path (keep one of path, secret and inCluster)"
+        ],
     ),
     ("{path: alpha}", "{context: alpha}", ["f:4:17: clusters[0].kubeconfig: needs path, secret or inCluster"]),
     (
