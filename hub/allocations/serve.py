@@ -87,8 +87,7 @@ def _serve_pool(scene: Scene, cluster: str, wants: Sequence[Want], active: int) 
             continue
         if reason := acts(scene, situation):
             situation.set(state, reason, situation.message)
-            if scene.view.halted is not None:
-                scene.busy.add(target)  # what is only shown must be possible as a whole
+            scene.busy.update({target} if scene.view.halted is not None else ())  # a plan must be possible as a whole
             continue
         if active + begun >= scene.limits.concurrent:
             situation.set(state, "Queued", f"{scene.limits.concurrent} moves of the account are under way")
