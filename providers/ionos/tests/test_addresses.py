@@ -647,3 +647,48 @@ async def test_program_prints_an_account_and_its_requests() -> None:
     finally:
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 0
+
+
+# --- changes that are cancelled --------------------------------------------------------------------------
+
+
+async def until(it: Scene, text: str) -> None:
+    """Waits until the fake has received a request whose text begins with this."""
+    async with asyncio.timeout(10.0):
+        while not any(row.text.startswith(text) for row in it.fake.log):  # noqa: ASYNC110 - the fake has no event
+            await asyncio.sleep(0.01)
+
+
+async def test_a_change_that_is_cancelled_before_it_is_sent_is_never_sent() -> None:
+    """An attach that is cancelled while its NIC is read sends no PATCH afterwards."""
+    async with scene() as it:
+        server, address = it.add("n1"), it.fake.cloud.reserve()
+        it.fake.latency = 0.2
+        attach = asyncio.ensure_future(it.provider.attach(Order(address, server, FREE)))
+        await until(it, f"GET {it.path('n1')}")
+        attach.cancel()
+        await asyncio.wait({attach})
+        it.fake.latency = 0.0
+        other = it.fake.cloud.reserve()
+        assert await it.finish(it.provider.attach, Order(other, server, FREE)) == Done()
+        assert it.ips("n1")[1:] == [other]
+        assert sum("PATCH" in row.text for row in it.fake.log) == 1
+
+
+async def test_the_next_change_of_a_nic_waits_for_one_that_was_cancelled_under_way() -> None:
+    """A PATCH without an answer ends before the NIC is read for the next change, so that nothing is overwritten."""
+    async with scene() as it:
+        server, address, other = it.add("n1"), it.fake.cloud.reserve(), it.fake.cloud.reserve()
+        it.fake.fail("silent", on="write")
+        attach = asyncio.ensure_future(it.provider.attach(Order(address, server, FREE)))
+        await until(it, "PATCH")
+        attach.cancel()
+        await asyncio.wait({attach})
+        it.fake.log.clear()
+        again = asyncio.ensure_future(it.finish(it.provider.attach, Order(other, server, FREE)))
+        await until(it, LANS)
+        await asyncio.sleep(0.2)
+        assert not any("/nics/" in row.text for row in it.fake.log)
+        it.fake.heal()
+        assert await again == Done()
+        assert other in it.ips("n1")

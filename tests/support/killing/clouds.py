@@ -326,4 +326,76 @@ class Azure:
         return Act("follow" if "/operations/" in request.path else "read")
 
 
-CLOUDS: dict[str, Callable[[Run], Cloud]] = {"simulated": Simulated, "gcp": Gcp, "aws": Aws, "azure": Azure}
+class Ionos:
+    """The fake of IONOS Cloud."""
+
+    provider = "ionos"
+    network = "203.0.113.0/24"
+    before = ""
+    operations = True
+
+    def __init__(self, run: Run) -> None:
+        from hub_provider_ionos.testing import IonosFake
+
+        self.fake = run(IonosFake().__aenter__())
+        self.port = int(self.fake.port)
+        self.environment: Mapping[str, str] = {"IONOS_TOKEN": self.fake.token}
+        self._run = run
+
+    def close(self) -> None:
+        self._run(self.fake.__aexit__())
+
+    def config(self, url: str, folder: Path) -> dict[str, Any]:
+        from hub_provider_ionos.testing import DATACENTER
+
+        del folder
+        path = urlsplit(self.fake.url).path
+        return {"datacenters": [DATACENTER], "apiUrl": f"{url}{path}", "token": {"env": "IONOS_TOKEN"}}
+
+    def reserve(self) -> str:
+        return str(self.fake.cloud.reserve())
+
+    def add(self, name: str) -> tuple[str, str]:
+        found = str(self.fake.cloud.add_server(name))
+        return f"ionos://{found}", found
+
+    def hold(self, address: str, name: str) -> None:
+        self.fake.cloud.hold(address, name)
+
+    def holder_of(self, address: str) -> str:
+        self.fake.cloud.settle()
+        holders = [row["serverId"] for row in self.fake.cloud.consumers(address)]
+        assert len(holders) < 2, f"{address} is at {holders}"
+        return self._name(holders[0]) if holders else ""
+
+    def _name(self, server: str) -> str:
+        servers = [one.servers[server] for one in self.fake.cloud.datacenters.values() if server in one.servers]
+        return str(servers[0]["properties"]["name"])
+
+    def ephemeral(self, name: str) -> bool:
+        del name
+        return False
+
+    def changes(self) -> int:
+        return int(self.fake.cloud.changes)
+
+    def length(self, seconds: float) -> None:
+        self.fake.cloud.seconds = seconds
+
+    def act(self, request: Request, body: bytes) -> Act:
+        parts = urlsplit(request.path).path.split("/")
+        if request.verb != "patch":
+            return Act("follow" if "requests" in parts else "read")
+        name = self._name(parts[parts.index("servers") + 1])
+        wanted, has = json.loads(body)["ips"], self.fake.cloud.nics(name)[0]["properties"]["ips"]
+        added, gone = [ip for ip in wanted if ip not in has], [ip for ip in has if ip not in wanted]
+        return Act("attach", added[0], name) if added else Act("detach", gone[0] if gone else "", name)
+
+
+CLOUDS: dict[str, Callable[[Run], Cloud]] = {
+    "simulated": Simulated,
+    "gcp": Gcp,
+    "aws": Aws,
+    "azure": Azure,
+    "ionos": Ionos,
+}

@@ -6,6 +6,7 @@ A NIC has a list of addresses. Attaching appends one and detaching leaves one ou
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -63,6 +64,8 @@ class IonosAddresses:
         self._regions: dict[str, str] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Per NIC: held from reading its addresses to replacing them, since the API compares nothing."""
+        self._turns: set[asyncio.Task[Step]] = set()
+        """The changes under way, also those whose caller was cancelled."""
 
     # --- reading ---------------------------------------------------------------------------------------
 
@@ -103,10 +106,8 @@ class IonosAddresses:
         if not isinstance(expected, Held) or expected.instance != order.instance or state not in (expected, Changing()):
             raise self._conflict(order, state)
         card = self._card(order.instance, expected.handle, fleets)
-        async with self._locks[card.nic]:
-            nic = await self._read(order, card)
-            if nic.busy:
-                return Pending(await self._calls.change_in_progress(card), POLL)
+
+        def without(nic: Nic) -> list[str]:
             if not isinstance(state, Held) or order.address not in nic.ips:
                 raise self._unsettled(order, state)
             left = [ip for ip in reserved.ipv4(nic) if ip != order.address]
@@ -115,7 +116,9 @@ class IonosAddresses:
                     f"{self._calls.what}: {order.address} is the only address of NIC {card.nic} of server "
                     f"{card.server}, and the API does not remove the last one; add another address to the NIC first"
                 )
-            return Pending(await self._calls.set_ips(card, left), POLL)
+            return left
+
+        return await self._change(order, card, without)
 
     async def attach(self, order: Order, /) -> Step:
         """Appends the address to the list of the server's first NIC on a public LAN."""
@@ -125,15 +128,15 @@ class IonosAddresses:
         if not isinstance(state, Free | Changing) or not isinstance(order.expected, Free):
             raise self._conflict(order, state)
         card = self._card(order.instance, "", fleets)
-        async with self._locks[card.nic]:
-            nic = await self._read(order, card)
-            if nic.busy:
-                return Pending(await self._calls.change_in_progress(card), POLL)
+
+        def beside(nic: Nic) -> list[str]:
             if not isinstance(state, Free) or order.address in nic.ips:
                 raise self._unsettled(order, state)
             if why := reserved.why_no_room(nic):
                 raise AddressConflict(f"{self._calls.what}: server {card.server}: {why}")
-            return Pending(await self._calls.set_ips(card, [*reserved.ipv4(nic), order.address]), POLL)
+            return [*reserved.ipv4(nic), order.address]
+
+        return await self._change(order, card, beside)
 
     async def restore(self, _: Order, /) -> Step:
         """Does nothing: a server loses no address when it gets another one."""
@@ -152,6 +155,35 @@ class IonosAddresses:
         return Done() if found.status == "DONE" else Pending(operation, POLL)
 
     # --- helpers ---------------------------------------------------------------------------------------
+
+    async def _change(self, order: Order, card: Card, wanted: Callable[[Nic], list[str]]) -> Step:
+        """Replaces the addresses of a NIC by what ``wanted`` makes of them; one change of a NIC at a time.
+
+        A change that is cancelled is not sent any more. If it was sent already, the next change of the NIC waits for
+        its answer, so that it cannot overwrite a newer one.
+        """
+        withdrawn = threading.Event()
+
+        async def turn() -> Step:
+            async with self._locks[card.nic]:
+                nic = await self._read(order, card)
+                if nic.busy:
+                    return Pending(await self._calls.change_in_progress(card), POLL)
+                return Pending(await self._calls.set_ips(card, wanted(nic), withdrawn), POLL)
+
+        task = asyncio.create_task(turn(), name=f"change of NIC {card.nic}")
+        self._turns.add(task)
+        task.add_done_callback(self._ended)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            withdrawn.set()
+            raise
+
+    def _ended(self, task: asyncio.Task[Step]) -> None:
+        self._turns.discard(task)
+        if not task.cancelled():
+            task.exception()  # a cancelled caller does not look at it
 
     async def _servers(self, moment: float) -> Fleets:
         """Returns the lists of servers that were requested at ``moment`` or later."""

@@ -55,6 +55,7 @@ class Call(NamedTuple):
         arguments: Positional arguments of the method.
         options: Keyword arguments of the method.
         write: Whether it is a change. Its answer is the path in the header Location, or None.
+        withdrawn: Set when the change must not be sent any more; a thread may start it late.
     """
 
     about: str
@@ -63,6 +64,7 @@ class Call(NamedTuple):
     arguments: tuple[object, ...]
     options: Mapping[str, object]
     write: bool = False
+    withdrawn: threading.Event | None = None
 
 
 class Api:
@@ -232,7 +234,7 @@ class Api:
                 ) from error
             except Malformed as error:
                 raise TransientProviderError(f"{self.account.url}: {call.about}: {error}") from error
-            except TerminalProviderError:  # the proxy cannot be used
+            except (TerminalProviderError, TransientProviderError):  # the proxy cannot be used; or it was withdrawn
                 raise
             except Exception as error:  # noqa: BLE001 - the SDK lets errors of any library through
                 raise self._translated(call, error) from None  # the error's own text may repeat the credential
@@ -249,6 +251,8 @@ class Api:
             options["x_contract_number"] = self.account.contract
         client = self._sdk.client(login)
         method = getattr(getattr(self._sdk.package, call.api)(client), f"{call.method}_with_http_info")
+        if call.withdrawn is not None and call.withdrawn.is_set():
+            raise TransientProviderError(f"{self.account.url}: {call.about} was cancelled before it was sent")
         data, status, headers = method(*call.arguments, **options)
         expected = 202 if call.write else 200
         if status != expected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, cast
@@ -79,8 +80,13 @@ class Calls:
         call = Call(about, "NetworkInterfacesApi", "datacenters_servers_nics_find_by_id", card, {"depth": 1})
         return await self._api.ask(call, lambda data: inventory.network_card(_mapping(data, about), about))
 
-    async def set_ips(self, card: Card, ips: list[str]) -> str:
+    async def set_ips(self, card: Card, ips: list[str], withdrawn: threading.Event) -> str:
         """Replaces the IPv4 addresses of a NIC and returns the id of the request, for :meth:`progress`.
+
+        Args:
+            card: The NIC.
+            ips: All its addresses.
+            withdrawn: Nothing is sent once it is set.
 
         Raises:
             AddressConflict: The API refuses the addresses.
@@ -90,7 +96,15 @@ class Calls:
             raise ValueError("an empty list makes the API choose an address")
         about = f"a change of NIC {card.nic} of server {card.server}"
         arguments = (*card, {"ips": ips})
-        call = Call(about, "NetworkInterfacesApi", "datacenters_servers_nics_patch", arguments, {}, write=True)
+        call = Call(
+            about,
+            "NetworkInterfacesApi",
+            "datacenters_servers_nics_patch",
+            arguments,
+            {},
+            write=True,
+            withdrawn=withdrawn,
+        )
         return await self._api.ask(call, _request_id)
 
     async def progress(self, request: str) -> Progress:
