@@ -73,6 +73,10 @@ class Cloud(Protocol):
         """Give an address to an instance."""
         ...
 
+    def release(self, address: str) -> None:
+        """Take an address from its holder, as an operator would by hand."""
+        ...
+
     def holder_of(self, address: str) -> str:
         """The name of the holder; "" if nothing has it."""
         ...
@@ -126,6 +130,11 @@ class Simulated:
     def hold(self, address: str, name: str) -> None:
         self.cloud.hold(address, name)
         self.cloud.instance(name).ephemeral = ""
+
+    def release(self, address: str) -> None:
+        name = self.cloud.holder_of(address)
+        self.cloud.hold(address, "")
+        self.cloud.instance(name).ephemeral = self.cloud.instance("stranger").ephemeral
 
     def holder_of(self, address: str) -> str:
         return self.cloud.holder_of(address)
@@ -185,6 +194,9 @@ class Gcp:
 
     def hold(self, address: str, name: str) -> None:
         self.fake.cloud.hold(address, name)
+
+    def release(self, address: str) -> None:
+        self.fake.cloud.release(address)
 
     def holder_of(self, address: str) -> str:
         self.fake.cloud.settle()
@@ -254,6 +266,9 @@ class Aws:
     def hold(self, address: str, name: str) -> None:
         self.fake.hold(address, name)
 
+    def release(self, address: str) -> None:
+        self.fake.release(address)
+
     def holder_of(self, address: str) -> str:
         return str(self.fake.holder_of(address))
 
@@ -306,6 +321,9 @@ class Azure:
 
     def hold(self, address: str, name: str) -> None:
         self.fake.hold(address, name)
+
+    def release(self, address: str) -> None:
+        self.fake.release(address)
 
     def holder_of(self, address: str) -> str:
         return str(self.fake.holder_of(address))
@@ -361,6 +379,9 @@ class Ionos:
 
     def hold(self, address: str, name: str) -> None:
         self.fake.cloud.hold(address, name)
+
+    def release(self, address: str) -> None:
+        self.fake.cloud.release(address)
 
     def holder_of(self, address: str) -> str:
         self.fake.cloud.settle()

@@ -127,17 +127,18 @@ class Cloud:
 
     def hold(self, address: str, name: str, nic: int = 0) -> None:
         """Attaches an address to an interface at once, whatever has it or stands in its place."""
-        self._release(address)
+        self.release(address)
         config = self._config("External NAT", self.addresses[address].tier, address)
         self.vms[name].nics[nic]["accessConfigs"] = [config]
 
     def hold_elsewhere(self, address: str, user: str = "") -> None:
         """Gives an address to something other than an instance."""
-        self._release(address)
+        self.release(address)
         entry = self.addresses[address]
         entry.foreign.append(user or f"regions/{entry.region}/forwardingRules/web")
 
-    def _release(self, address: str) -> None:
+    def release(self, address: str) -> None:
+        """Takes an address at once from whatever has it."""
         self.addresses[address].foreign.clear()
         for vm in self.vms.values():
             for nic in vm.nics:
