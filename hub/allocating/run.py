@@ -77,6 +77,7 @@ class Allocating:
         reporter: receives findings and occurrences.
         approvals: returns the hashes that are approved.
         own: this process's node; None if it is not known.
+        approving: the options that ``hub approve`` needs for this hub.
         act: whether this process may write at all; False for --dry-run and --once.
 
     Attributes:
@@ -101,6 +102,7 @@ class Allocating:
         reporter: Reporter,
         approvals: Callable[[], Iterable[str]],
         own: NodeKey | None = None,
+        approving: str = "",
         *,
         act: bool = True,
     ) -> None:
@@ -126,6 +128,7 @@ class Allocating:
         self._reporter = reporter
         self._approvals = approvals
         self._own = own
+        self._approving = approving
         self._act = act
         self._queue: KeyedQueue[str] = KeyedQueue(clock)
         self._store = AllocationStore(self.wake)
@@ -379,6 +382,7 @@ class Allocating:
             halted=self._halted(),
             approvals=frozenset(self._approvals()),
             identity=self._identity,
+            approving=self._approving,
             settled=self.settled,
             memory=self._memories.get(name, Memories()),
         )

@@ -116,7 +116,7 @@ def _withhold(scene: Scene, cluster: str, withheld: Sequence[Want], approval: st
             name,
             "MoveWithheld",
             f"{len(addresses)} moves in cluster {cluster} are withheld; "
-            f"hub approve allocation/{name} {approval} lets them begin",
+            f"hub approve allocation/{name} {approval}{scene.view.approving} lets them begin",
             *addresses,
         )
     scene.wake(again)

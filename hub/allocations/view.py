@@ -203,6 +203,7 @@ class View(msgspec.Struct, frozen=True):
         approvals: hashes that are approved.
         identity: this process, as it signs a status; records of another process are signed anew before they are
             followed.
+        approving: the options that ``hub approve`` needs for this hub, each with a leading space.
         settled: no new move before this time, because another process may still be acting.
     """
 
@@ -224,6 +225,7 @@ class View(msgspec.Struct, frozen=True):
     halted: tuple[str, str] | None = None
     approvals: frozenset[str] = frozenset()
     identity: str = ""
+    approving: str = ""
     settled: float = 0.0
     memory: Memories = Memories()
 

@@ -422,6 +422,7 @@ class Hub:
                 EventReporter(self.recorder),
                 self.approvals.valid,
                 own_node(os.environ),
+                flags(self.registry.owner, self.options.namespace),
                 act=not self.options.dry_run,
             )
             self.fleet.on_nodes = self._nodes_changed

@@ -7,13 +7,47 @@ from ipaddress import IPv4Network
 from msgspec.structs import replace
 
 from hub.allocations.plan import plan
-from hub.allocations.spec import Allocation
+from hub.allocations.spec import Allocation, Entry, Status, stamp
 from hub.allocations.view import Account, Answer, Inspection, Machine, Plan, Site, View
-from hub.cloud.addresses import Free, Present
+from hub.cloud.addresses import Free, Held, Present
 from hub.model import LOCAL, Node
+from hub.registry.spec import AllocationLimits
 
 NOW = 1_800_000_000.0
 FIRST, SECOND = "198.18.0.1", "198.18.0.2"
+
+
+def drained(approving: str) -> list[str]:
+    """What is found about two addresses whose nodes are drained, when no move is left in the budget."""
+    nodes = {
+        name: Machine(Node(name, ready="True", unschedulable=name in ("n1", "n2")), f"i-{name}", NOW - 900)
+        for name in ("n1", "n2", "n3", "n4")
+    }
+    entries = tuple(
+        Entry(address, "Attached", node=node, instance=f"i-{node}", since=stamp(NOW - 1000))
+        for address, node in ((FIRST, "n1"), (SECOND, "n2"))
+    )
+    view = View(
+        Account("main", "gcp", (LOCAL,), (IPv4Network("198.18.0.0/15"),)),
+        limits=AllocationLimits(moves=0.0),
+        sites={LOCAL: Site(LOCAL, nodes)},
+        allocations=(
+            Allocation("web", "u1", ("", "u1"), (FIRST, SECOND), status=Status(writer="me", addresses=entries)),
+        ),
+        holders={FIRST: "u1", SECOND: "u1"},
+        answers={FIRST: Answer(Held("i-n1"), NOW), SECOND: Answer(Held("i-n2"), NOW)},
+        inspections={f"i-{name}": Inspection(Present(running=True), NOW) for name in nodes},
+        identity="me",
+        approving=approving,
+    )
+    later = {FIRST: Answer(Held("i-n1"), NOW + 20), SECOND: Answer(Held("i-n2"), NOW + 20)}
+    found = plan(replace(view, answers=later, memory=plan(view, NOW).memory), NOW + 20)
+    return [finding.message for _, finding in found.findings if finding.reason == "MoveWithheld"]
+
+
+def test_the_command_that_approves_a_move_fits_the_hub() -> None:
+    """The text of MoveWithheld has the options that ``hub approve`` needs where the hub does not use the defaults."""
+    assert [text.partition(" lets them")[0][-11:] for text in drained(" --owner me")] == [" --owner me"]
 
 
 def observed(*nodes: str) -> Plan:
