@@ -15,6 +15,7 @@ import msgspec
 from hub.model import NodeAddress
 
 __all__ = [
+    "Annotation",
     "Balancer",
     "BalancerNode",
     "BalancerPort",
@@ -34,6 +35,32 @@ __all__ = [
 Setting = str | int | tuple[str, ...]
 """The parsed value of an annotation."""
 _MARKER = "endpointslice-hub "
+
+
+class Annotation(msgspec.Struct, frozen=True):
+    """An annotation of Services that the cloud understands.
+
+    Attributes:
+        name: its name after ``CloudType.prefix``, and the key of ``Balancer.settings``.
+        kind: ``number`` is a whole number from 0 to 2**32 - 1; ``choice`` is one of ``values``; ``list`` is a list of
+            texts, separated by commas, blanks around them cut; ``text`` must match ``values[0]``, a pattern, wholly;
+            ``flag`` is "true" or "false", and becomes 1 or 0.
+        help: one sentence for the reference, with the unit.
+        values: see ``kind``.
+        default: what the cloud does without the annotation, for the reference.
+        key: the whole key, if it does not begin with the prefix; "" otherwise.
+        aliases: other whole keys that mean the same; with both, ``name`` counts and the hub reports it.
+        empty: whether a value without any characters is allowed.
+    """
+
+    name: str
+    kind: Literal["number", "choice", "list", "text", "flag"]
+    help: str
+    values: tuple[str, ...] = ()
+    default: str = ""
+    key: str = ""
+    aliases: tuple[str, ...] = ()
+    empty: bool = False
 
 
 class Marker(msgspec.Struct, frozen=True):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from hub.cloud.balancers import Balancer, Done, Ingress, Notice, Planned, Record, Refused, Step, Wait
+from hub.cloud.balancers import Balancer, Done, Notice, Record, Refused, Step, Wait
 from hub.cloud.instances import Absent, CloudNode, Instance, InstanceAnswer, Unknown
-from hub.controlling.site import Observation
+from hub.controlling.site import Observation, Outlook
 from hub.observe.providers.calls import Calls, OpenManager
 from hub.observe.providers.faults import ProviderCrashed, ProviderDefect, ProviderStalled
 from hub.observe.providers.host import CLOSE_DEADLINE, Prepared, ProviderHost
@@ -228,10 +228,10 @@ class OpenAccount:
 
     async def plan(
         self, want: Balancer | None, seen: Any, record: Record, made: Sequence[tuple[Step, Done]] = ()
-    ) -> tuple[tuple[Planned, ...], tuple[Ingress, ...]]:
+    ) -> Outlook:
         """See :class:`hub.controlling.site.Account`."""
 
-        async def work(cloud: Cloud) -> tuple[tuple[Planned, ...], tuple[Ingress, ...]]:
+        async def work(cloud: Cloud) -> Outlook:
             balancers, now = _balancers(cloud), seen
             for step, done in made:
                 now = balancers.after(now, step, done)
@@ -240,7 +240,7 @@ class OpenAccount:
                 if not isinstance(item, Step | Wait | Refused | Notice):
                     raise TypeError(f"plan() returned {type(item).__name__}")
             ingress = tuple(balancers.ingress(want, now, record)) if want is not None else ()
-            return planned, ingress
+            return Outlook(planned, ingress, dict(balancers.found(now, record)))
 
         return await self._call("plan", work, PLAN_DEADLINE)
 

@@ -26,6 +26,20 @@ class Observation(NamedTuple):
     begun: float
 
 
+class Outlook(NamedTuple):
+    """What a plugin makes of an observation.
+
+    Attributes:
+        planned: see :meth:`hub.plugin.clouds.Balancers.plan`.
+        ingress: where the balancer can be reached; () if nothing is wanted.
+        found: kind -> id of the objects that belong to the balancer.
+    """
+
+    planned: tuple[Planned, ...]
+    ingress: tuple[Ingress, ...] = ()
+    found: Mapping[str, str] = {}
+
+
 class Account(Protocol):
     """An open cloud, shared by all clusters with the same configuration. All methods raise HubError.
 
@@ -59,8 +73,8 @@ class Account(Protocol):
 
     async def plan(
         self, want: Balancer | None, seen: Any, record: Record, made: Sequence[tuple[Step, Done]] = ()
-    ) -> tuple[tuple[Planned, ...], tuple[Ingress, ...]]:
-        """The plan and, with ``want``, the ingress, both for ``seen`` after the steps in ``made``."""
+    ) -> Outlook:
+        """The plan, the ingress and the objects, for ``seen`` after the steps in ``made``."""
         ...
 
     async def perform(self, step: Step, seconds: float, admit: Callable[[], object]) -> Done:

@@ -22,10 +22,10 @@ class CloudReporter:
 
     def found(self, subject: Subject, findings: Sequence[Finding]) -> None:
         """See :class:`hub.controlling.site.Reporter`."""
-        if not findings and not self._recorder.has_findings(subject):
+        if not findings and not self._recorder.has_findings(subject[:3]):
             return
         self._recorder.set_findings(
-            subject,
+            subject[:3],
             [
                 EventFinding(reason, _regarding(subject), " ".join(finding.objects[:1]), finding.message)
                 for finding in findings
@@ -39,7 +39,7 @@ class CloudReporter:
 
     def ended(self, subject: Subject) -> None:
         """See :class:`hub.controlling.site.Reporter`."""
-        self._recorder.set_findings(subject, ())
+        self._recorder.set_findings(subject[:3], ())
 
 
 def reporter_of(

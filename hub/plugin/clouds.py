@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from hub.cloud.balancers import (
+    Annotation,
     Balancer,
     BalancerNode,
     BalancerPort,
@@ -174,6 +175,10 @@ class Balancers(Protocol):
         """
         ...
 
+    def found(self, seen: Any, record: Record, /) -> Mapping[str, str]:
+        """Kind -> id of the objects that are the balancer's, by the record's ids, by name and by marker. Pure."""
+        ...
+
     def ingress(self, want: Balancer, seen: Any, record: Record, /) -> tuple[Ingress, ...]:
         """Where the balancer can be reached; () while it cannot. Pure."""
         ...
@@ -191,33 +196,6 @@ class Cloud(Protocol):
     def balancers(self) -> Balancers | None:
         """None if the cloud has no load balancers."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Annotation:
-    """An annotation of Services that the cloud understands.
-
-    Attributes:
-        name: its name after ``CloudType.prefix``, and the key of ``Balancer.settings``.
-        kind: ``number`` is a whole number from 0 to 2**32 - 1; ``choice`` is one of ``values``; ``list`` is a list of
-            texts, separated by commas, blanks around them cut; ``text`` must match ``values[0]``, a pattern, wholly;
-            ``flag`` is "true" or "false", and becomes 1 or 0.
-        help: one sentence for the reference, with the unit.
-        values: see ``kind``.
-        default: what the cloud does without the annotation, for the reference.
-        key: the whole key, if it does not begin with the prefix; "" otherwise.
-        aliases: other whole keys that mean the same; with both, ``name`` counts and the hub reports it.
-        empty: whether a value without any characters is allowed.
-    """
-
-    name: str
-    kind: Literal["number", "choice", "list", "text", "flag"]
-    help: str
-    values: tuple[str, ...] = ()
-    default: str = ""
-    key: str = ""
-    aliases: tuple[str, ...] = ()
-    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)

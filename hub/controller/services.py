@@ -1,0 +1,198 @@
+"""Services of type LoadBalancer: which of them the hub serves, and what they want."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from hub.cloud.balancers import Annotation, Balancer, BalancerNode, BalancerPort, Ingress, Marker
+from hub.controller.annotations import read
+from hub.model import ANNOTATION_PAUSED, LABEL_EXCLUDE_LB, Finding, Node
+from hub.registry.spec import CloudBalancersSpec
+
+FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
+"""Kubernetes' own finalizer of load balancers."""
+LEAVING: Final = "ToBeDeletedByClusterAutoscaler"
+"""Taint of the cluster autoscaler on a node that it is about to delete."""
+_FALSE: Final = ("false", "False", "FALSE", "f", "F", "0")
+
+MAX_REMOVAL: Final = 0.5
+HOLD: Final = 300.0
+"""A removal of more than this share of the nodes waits so many seconds, as in the guard of slices."""
+
+Role = Literal["ensure", "delete", "foreign", "none"]
+
+
+class BalancedService(msgspec.Struct, frozen=True):
+    """The parts of a Service that its load balancer depends on.
+
+    Attributes:
+        kind: ``spec.type``.
+        class_: ``spec.loadBalancerClass``.
+        address: ``spec.loadBalancerIP``.
+        ingress: ``status.loadBalancer.ingress``.
+        record: the value of the hub's annotation; "" without one.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    kind: str = "LoadBalancer"
+    class_: str = ""
+    deleting: bool = False
+    annotations: Mapping[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    ports: tuple[BalancerPort, ...] = ()
+    address: str = ""
+    local: bool = False
+    health_port: int = 0
+    client_affinity: bool = False
+    families: tuple[str, ...] = ("IPv4",)
+    source_ranges: tuple[str, ...] = ()
+    ingress: tuple[Ingress, ...] = ()
+    record: str = ""
+
+    @property
+    def held(self) -> bool:
+        """Whether the finalizer is there."""
+        return FINALIZER in self.finalizers
+
+    @property
+    def paused(self) -> bool:
+        """Whether its owner asks the hub to change nothing."""
+        return self.annotations.get(ANNOTATION_PAUSED) == "true"
+
+    @property
+    def relevant(self) -> bool:
+        """Whether the hub must know it."""
+        return self.kind == "LoadBalancer" or self.held or bool(self.record)
+
+
+def role(service: BalancedService, spec: CloudBalancersSpec, *, remembered: bool) -> Role:
+    """What the hub does for a Service.
+
+    Args:
+        service: the Service.
+        spec: the cluster's section.
+        remembered: whether its record is valid.
+    """
+    if spec.namespaces and service.namespace not in spec.namespaces:
+        return "none"
+    if service.kind == "LoadBalancer" and service.class_ != spec.class_:
+        return "foreign"
+    if service.kind == "LoadBalancer" and not service.deleting:
+        return "ensure"
+    if not service.held:
+        return "none"
+    if remembered:
+        return "delete"
+    # Without a record, only a controller without a class may have set the finalizer; a delete plan finds what is there.
+    return "delete" if not spec.class_ else "none"
+
+
+class Names(NamedTuple):
+    """The names of one balancer's objects."""
+
+    name: str
+    former: tuple[str, ...]
+    marker: Marker
+
+
+def names(service: BalancedService, cluster_name: str, former: Sequence[str], cluster_uid: str) -> Names:
+    """How the objects of a Service's balancer are called."""
+    base = f"{service.name}.{service.namespace}"
+    return Names(f"{base}.{cluster_name}", tuple(f"{base}.{old}" for old in former), Marker(cluster_uid, service.uid))
+
+
+class Wanted(NamedTuple):
+    """What a Service wants.
+
+    Attributes:
+        balancer: also for a Service with a mistake, with ``nodes_only``.
+        findings: what an operator should know.
+        refused: reason and message of the mistake; None if there is none.
+    """
+
+    balancer: Balancer
+    findings: tuple[Finding, ...] = ()
+    refused: tuple[str, str] | None = None
+
+
+def wanted(
+    service: BalancedService,
+    named: Names,
+    nodes: Iterable[BalancerNode],
+    declared: Sequence[Annotation],
+    prefix: str,
+) -> Wanted:
+    """What a Service wants of its balancer."""
+    found = read(service.annotations, declared, prefix)
+    refused: tuple[str, str] | None = None
+    if found.refused:
+        refused = "AnnotationInvalid", found.refused
+    elif not service.ports:
+        refused = "NoPorts", "the Service has no ports"
+    elif missing := [str(port.port) for port in service.ports if not port.node_port]:
+        text = f"port {missing[0]} has no nodePort: set allocateLoadBalancerNodePorts, or name one"
+        refused = "NodePortMissing", text
+    balancer = Balancer(
+        named.name,
+        named.marker,
+        service.ports,
+        tuple(sorted(nodes, key=lambda node: node.name)),
+        service.address,
+        service.local,
+        service.health_port,
+        service.client_affinity,
+        service.families,
+        service.source_ranges,
+        found.settings,
+        named.former,
+        nodes_only=refused is not None,
+    )
+    return Wanted(balancer, found.findings, refused)
+
+
+def balanced(nodes: Iterable[Node], pattern: re.Pattern[str]) -> dict[str, BalancerNode]:
+    """The Nodes that take the traffic of balancers; readiness does not count, since the cloud checks them itself."""
+    return {
+        node.name: BalancerNode(node.name, node.provider_id, node.addresses)
+        for node in nodes
+        if not node.deleting
+        and pattern.fullmatch(node.provider_id)
+        and node.labels.get(LABEL_EXCLUDE_LB, "false") in _FALSE
+        and not any(taint.key == LEAVING for taint in node.taints)
+    }
+
+
+class Guard:
+    """Holds back a mass removal of nodes, and never lets the set become empty.
+
+    Attributes:
+        held: the nodes that are gone and still in use; () if none is.
+    """
+
+    def __init__(self) -> None:
+        self.held: tuple[str, ...] = ()
+        self._used: dict[str, BalancerNode] = {}
+        self._since = 0.0
+
+    def accept(self, nodes: Mapping[str, BalancerNode], now: float) -> dict[str, BalancerNode]:
+        """The nodes to use, for those that there are now."""
+        gone = sorted(self._used.keys() - nodes.keys())
+        massive = len(gone) > 1 and len(gone) > len(self._used) * MAX_REMOVAL
+        if not massive:
+            self.held = ()
+        elif not self.held:
+            self._since = now
+        if massive and (not nodes or now - self._since < HOLD):
+            self.held = tuple(gone)
+            return {**{name: self._used[name] for name in gone}, **nodes}
+        self.held = ()
+        if nodes or not self._used:
+            self._used = dict(nodes)
+        return dict(self._used) if not nodes else dict(nodes)
