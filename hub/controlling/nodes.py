@@ -365,15 +365,15 @@ class _Condition(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    conditions: list[_Condition] = []
+    conditions: tuple[_Condition, ...] = ()
 
 
 class _Read(msgspec.Struct):
     """A Node as read right before it is deleted."""
 
     metadata: _Meta
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
 
     @property
     def ready(self) -> bool:

@@ -1,0 +1,113 @@
+"""Machines behind Nodes. A machine is found by the id in the provider ID, else by the Node's name, which is its id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address, ip_network
+from typing import Any, Final, cast
+
+from hub.plugin.clouds import Absent, CloudNode, Instance, InstanceAnswer, NodeAddress, Unknown
+from hub_provider_brightbox.client import Client, Object
+
+PROVIDER_ID: Final = re.compile(r"brightbox://(?P<id>srv-[0-9a-z]{5,})")
+SERVER: Final = re.compile(r"srv-[0-9a-z]{5,}")
+FEW: Final = 5
+"""Up to so many machines are asked for singly."""
+PRIVATE: Final = ip_network("10.0.0.0/8")
+_RUNNING: Final = {"active": "running", "creating": "starting", "inactive": "stopped", "unavailable": "stopped"}
+_GONE: Final = ("deleted", "failed")
+
+
+class BrightboxInstances:
+    """Implements :class:`hub.plugin.clouds.Instances`.
+
+    Args:
+        client: The account.
+        internal: Whether private addresses are also stated as InternalIP.
+    """
+
+    def __init__(self, client: Client, *, internal: bool) -> None:
+        self._client = client
+        self._internal = internal
+
+    async def instances(self, nodes: Sequence[CloudNode], /) -> Mapping[str, InstanceAnswer]:
+        """Asks for few machines singly, and lists all for many."""
+        wanted = {node.name: found for node in nodes if (found := _id(node))}
+        servers: dict[str, Object | None] = {}
+        if len(wanted) <= FEW:
+            for id_ in wanted.values():
+                try:
+                    servers[id_] = await self._client.get(f"servers/{id_}")
+                except KeyError:
+                    servers[id_] = None
+        else:
+            listed = {str(server["id"]): server for server in await self._client.list("servers")}
+            servers = {id_: listed.get(id_) for id_ in wanted.values()}
+        return {
+            node.name: self._answer(wanted[node.name], servers[wanted[node.name]])
+            if node.name in wanted
+            else Unknown("it has no provider ID, and its name is not the id of a server")
+            for node in nodes
+        }
+
+    def _answer(self, id_: str, server: object) -> InstanceAnswer:
+        if server is None:
+            return Absent(f"server {id_} does not exist")
+        if not isinstance(server, dict) or cast("Object", server).get("id") != id_:
+            return Unknown(f"the answer about server {id_} is not about it")
+        found = cast("Object", server)
+        status = str(found.get("status"))
+        if status in _GONE:
+            return Absent(f"server {id_} is {status}")
+        state: Any = _RUNNING.get(status, "leaving" if status == "deleting" else "")
+        if not state:
+            return Unknown(f"server {id_} has the unknown status {status[:40]}")
+        zone = _handle(found.get("zone"))
+        region = zone.rpartition("-")[0]
+        addresses = tuple(self._addresses(found))
+        return Instance(f"brightbox://{id_}", state, addresses, zone, region, _handle(found.get("server_type")))
+
+    def _addresses(self, server: Object) -> list[NodeAddress]:
+        found: list[NodeAddress] = []
+        if hostname := _text(server.get("hostname")):
+            found.append(NodeAddress("Hostname", hostname))
+        if fqdn := _text(server.get("fqdn")):
+            found.append(NodeAddress("ExternalDNS", fqdn))
+        for interface in _objects(server.get("interfaces")):
+            for key in ("ipv4_address", "ipv6_address"):
+                if address := _ip(interface.get(key)):
+                    private = self._internal and ip_address(address) in PRIVATE
+                    found.append(NodeAddress("InternalIP" if private else "ExternalIP", address))
+        for cloud_ip in _objects(server.get("cloud_ips")):
+            if address := _ip(cloud_ip.get("public_ip") or cloud_ip.get("public_ipv4")):
+                found.append(NodeAddress("ExternalIP", address))
+            if fqdn := _text(cloud_ip.get("fqdn")):
+                found.append(NodeAddress("ExternalDNS", fqdn))
+        return found
+
+
+def _id(node: CloudNode) -> str:
+    found = PROVIDER_ID.fullmatch(node.provider_id)
+    if found is not None:
+        return found["id"]
+    return node.name if not node.provider_id and SERVER.fullmatch(node.name) else ""
+
+
+def _handle(value: object) -> str:
+    return _text(cast("Object", value).get("handle")) if isinstance(value, dict) else ""
+
+
+def _objects(value: object) -> list[Object]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) and len(value) <= 253 and value.isprintable() else ""
+
+
+def _ip(value: object) -> str:
+    try:
+        return str(ip_address(value)) if isinstance(value, str) else ""
+    except ValueError:
+        return ""

@@ -1,0 +1,92 @@
+"""The hub as the cloud controller of a remote cluster: real API servers, and the fake of Brightbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.apiserver.server import ApiServer
+from tests.support.brightbox import RULES, BrightboxThread, CloudScene
+from tests.support.hub import RunningHub, World
+from tests.support.waiting import eventually
+
+FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager"
+
+
+@pytest.fixture
+def scene(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[CloudScene]:
+    """A cluster without Nodes."""
+    remote = remote_clusters[0]
+    world = World(tmp_path, hub_cluster, {"eu": remote}).prepare()
+    remote.grant("hub", *RULES)
+    with BrightboxThread() as cloud:
+        made = CloudScene(world, remote, cloud)
+        made.write()
+        yield made
+
+
+def test_new_nodes_are_initialised(scene: CloudScene) -> None:
+    """A Node gets addresses, provider ID and labels of its server, and loses the taint; Synced is its Event."""
+    with RunningHub(scene.world, **scene.options):
+        name = scene.add_node()
+        eventually(lambda: scene.initialized(name), 30)
+        node = scene.node(name)
+        assert node["spec"]["providerID"] == f"brightbox://{name}"
+        labels = node["metadata"]["labels"]
+        assert labels["topology.kubernetes.io/zone"] == labels["failure-domain.beta.kubernetes.io/zone"] == "gb1-a"
+        assert labels["topology.kubernetes.io/region"] == "gb1"
+        assert labels["node.kubernetes.io/instance-type"] == "1gb.ssd"
+        assert [entry["type"] for entry in node["status"]["addresses"]] == [
+            "Hostname",
+            "ExternalDNS",
+            "ExternalIP",
+            "ExternalIP",
+        ]
+        assert scene.remote.api.get(LEASE)["spec"]["holderIdentity"] == "endpointslice-hub/default"
+        assert scene.writes == []
+
+
+def test_a_service_gets_a_balancer_and_leaves_nothing(scene: CloudScene) -> None:
+    """A Service of type LoadBalancer gets one in 4 + 1 lists' time; its deletion leaves the cloud as it was."""
+    with RunningHub(scene.world, **scene.options):
+        nodes = [scene.add_node() for _ in range(2)]
+        eventually(lambda: all(map(scene.initialized, nodes)), 30)
+        scene.add_service()
+        eventually(lambda: scene.hostnames() != [], 30)
+        assert scene.service()["metadata"]["finalizers"] == [FINALIZER]
+        [cloud_ip] = scene.cloud.fake.account.find("cloud_ips", "web.edge.eu")
+        assert scene.hostnames() == [cloud_ip["fqdn"]]
+        [balancer] = scene.cloud.fake.account.find("load_balancers", "web.edge.eu")
+        assert sorted(node["id"] for node in balancer["nodes"]) == sorted(nodes)
+        assert [text.split("/1.0/")[1] for text in scene.writes][:2] == ["cloud_ips", "server_groups"]
+        assert len(scene.writes) == 7
+        scene.remote.api.delete("/api/v1/namespaces/edge/services/web")
+        eventually(lambda: not scene.remote.api.exists("/api/v1/namespaces/edge/services/web"), 60)
+        assert scene.cloud.fake.account.named("web.edge.eu") == []
+
+
+def test_balancers_follow_the_nodes(scene: CloudScene) -> None:
+    """A new Node joins, and one that is deleted leaves: add, change, remove."""
+    with RunningHub(scene.world, **scene.options):
+        first = scene.add_node()
+        eventually(lambda: scene.initialized(first), 30)
+        scene.add_service()
+        eventually(lambda: scene.hostnames() != [], 30)
+        before = len(scene.writes)
+        second = scene.add_node()
+        account = scene.cloud.fake.account
+
+        def members() -> list[str]:
+            [balancer] = account.find("load_balancers", "web.edge.eu")
+            return sorted(node["id"] for node in balancer["nodes"])
+
+        eventually(lambda: members() == [first, second], 30)
+        assert next(text.rpartition("/")[2] for text in scene.writes[before:]) == "add_servers"
+        scene.remote.api.delete(f"/api/v1/nodes/{first}")
+        eventually(lambda: members() == [second], 30)
+        eventually(
+            lambda: [row["id"] for row in account.find("server_groups", "web.edge.eu")[0]["servers"]] == [second], 30
+        )
