@@ -24,6 +24,7 @@ from hub.errors import HubError, RegistryError, UsageError, did_you_mean
 
 COMMANDS: Final = {
     "run": "hub.cli.run",
+    "cloud-controller": "hub.cli.cloud_controller",
     "check": "hub.cli.check",
     "plan": "hub.cli.plan",
     "status": "hub.cli.status",
@@ -64,7 +65,7 @@ class Cli(click.Group):
             return None
         module = importlib.import_module(COMMANDS[cmd_name])
         # A command named like a Python keyword ("import") is a function with an underscore after its name.
-        command: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
+        command: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name.replace("-", "_"))
         return command
 
     def resolve_command(

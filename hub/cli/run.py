@@ -201,8 +201,8 @@ def run(
     if once:
         from hub.cli.once import once as single_pass
 
-        return _in_loop(single_pass(make_options()))
-    return _in_loop(serve(found, make_options, health_probe_bind_address, metrics_bind_address, listen))
+        return in_loop(single_pass(make_options()))
+    return in_loop(serve(found, make_options, health_probe_bind_address, metrics_bind_address, listen))
 
 
 def _as_allocator(
@@ -239,7 +239,7 @@ async def serve(
         listen: where the status page answers.
     """
     stop = asyncio.Event()
-    _on_signals(stop.set)  # before the imports, which take a while
+    on_signals(stop.set)  # before the imports, which take a while
     sys.setswitchinterval(SWITCH_INTERVAL)
     from hub.errors import RegistryError
     from hub.registry.isolated import begin
@@ -283,7 +283,7 @@ def _settled(hub: Hub) -> bool:
     )
 
 
-def _on_signals(stop: Callable[[], None]) -> None:
+def on_signals(stop: Callable[[], None]) -> None:
     """Call ``stop`` at the first SIGTERM or SIGINT and set a deadline for the exit; exit at once at the second."""
     loop = asyncio.get_running_loop()
     seen: list[int] = []
@@ -299,7 +299,7 @@ def _on_signals(stop: Callable[[], None]) -> None:
         loop.add_signal_handler(number, arrived, number)
 
 
-def _in_loop(work: Coroutine[Any, Any, int]) -> int:
+def in_loop(work: Coroutine[Any, Any, int]) -> int:
     """Run ``work`` on uvloop, or on asyncio's own loop if uvloop is not installed."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):

@@ -230,7 +230,7 @@ class BalancerPart:
             leaving = service.deleting or service.kind != "LoadBalancer"
             reason = "DeleteLoadBalancerFailed" if leaving else "SyncLoadBalancerFailed"
             self._tell(service, "failing", text, findings=(Finding(reason, text),))
-        return max(after, wait)
+        return float(max(after, wait))
 
     # --- one Service ------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import RULES, BrightboxThread, CloudScene
-from tests.support.hub import RunningHub, World
+from tests.support.brightbox import BrightboxThread, CloudScene, cloud_scene
+from tests.support.hub import RunningHub
 from tests.support.waiting import eventually
 
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
@@ -19,13 +19,8 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-contro
 @pytest.fixture
 def scene(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[CloudScene]:
     """A cluster without Nodes."""
-    remote = remote_clusters[0]
-    world = World(tmp_path, hub_cluster, {"eu": remote}).prepare()
-    remote.grant("hub", *RULES)
     with BrightboxThread() as cloud:
-        made = CloudScene(world, remote, cloud)
-        made.write()
-        yield made
+        yield cloud_scene(hub_cluster, remote_clusters[0], tmp_path, cloud)
 
 
 def test_new_nodes_are_initialised(scene: CloudScene) -> None:

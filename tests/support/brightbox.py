@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import yaml
@@ -143,3 +144,12 @@ class CloudScene:
     def writes(self) -> list[str]:
         """What was written to the cloud."""
         return self.cloud.call(lambda: list(self.cloud.fake.writes))
+
+
+def cloud_scene(hub_cluster: ApiServer, remote: ApiServer, folder: Path, cloud: BrightboxThread) -> CloudScene:
+    """A cluster ``eu`` without Nodes, and the registry that makes the hub its cloud controller."""
+    world = World(folder, hub_cluster, {"eu": remote}).prepare()
+    remote.grant("hub", *RULES)
+    made = CloudScene(world, remote, cloud)
+    made.write()
+    return made
