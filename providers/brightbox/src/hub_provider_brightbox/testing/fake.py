@@ -71,6 +71,8 @@ class BrightboxFake:
         latency: seconds before each answer.
         port: of the server; 0 before the start = a free one.
         shown: called with each request after its answer.
+        cut: called with each write; "before" = the connection ends and nothing is made, "after" = it is made, but the
+            connection ends without an answer, "" = it is answered.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -81,6 +83,7 @@ class BrightboxFake:
         self.port = port
         self.shuffled = False
         self.shown: Callable[[Served], object] = lambda _: None
+        self.cut: Callable[[Served], str] = lambda _: ""
         self._tokens: dict[str, float] = {}
         self._faults: list[Fault] = []
         self._healed = asyncio.Event()
@@ -119,8 +122,8 @@ class BrightboxFake:
         """Make the next requests fail.
 
         Args:
-            fault: one of :data:`ANSWERS`, or: lost-answer (it is made, and the connection ends), cut (half a body),
-                silent (no answer until :meth:`heal`), half (a list without its second half), expire (401).
+            fault: one of :data:`ANSWERS`, or: lost-answer (it is made, and the connection ends), silent (no answer until
+                :meth:`heal`), half (a list without its second half), expire (401).
             times: how many requests; None = all until :meth:`heal`.
             method: only requests with this method.
             path: only requests whose path contains this.
@@ -169,6 +172,9 @@ class BrightboxFake:
             self._tokens.clear()
         if self._tokens.get(request.headers.get("Authorization", ""), 0.0) < time.monotonic():
             return _problem(Problem(401, "unauthorized", "the token is not valid"))
+        cut = self.cut(served) if served.writes else ""
+        if cut == "before":
+            return _end(request)
         try:
             status, found = self._handle(served)
         except Problem as problem:
@@ -178,10 +184,8 @@ class BrightboxFake:
         if self.shuffled and isinstance(found, list):
             random.shuffle(found)
         text = json.dumps(found)
-        if fault in ("lost-answer", "cut"):
-            if request.transport is not None:
-                request.transport.abort()
-            return web.Response(status=500)
+        if fault == "lost-answer" or cut == "after":
+            return _end(request)
         return web.Response(status=status, text=text, content_type="application/json")
 
     def _token(self, request: web.Request) -> web.Response:
@@ -217,6 +221,13 @@ class BrightboxFake:
             case "POST", [id_, action]:
                 return 202, account.act(collection, id_, action, body)
         raise Problem(405, "method_not_allowed", served.text)
+
+
+def _end(request: web.Request) -> web.Response:
+    """End the connection; the answer is never sent."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=500)
 
 
 def _problem(problem: Problem) -> web.Response:

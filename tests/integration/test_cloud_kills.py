@@ -1,0 +1,163 @@
+"""``kill -9`` of the cloud controller at each write to the cloud: the next process ends where a calm one does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pytest
+from hub_provider_brightbox.testing import CLIENT, SECRET, Served
+
+from tests.support.apiserver.server import ApiServer
+from tests.support.brightbox import BrightboxThread, CloudScene, cloud_scene
+from tests.support.hub import ROOT
+from tests.support.waiting import eventually
+
+When = Literal["before", "after"]
+NAME: Final = "web.edge.kubernetes"
+CREATE: Final = 7
+"""Writes of a creation: address, group, join, policy, rule, balancer, map."""
+DELETE: Final = 6
+"""Writes of a deletion: unmap, balancer, address, leave, group, policy."""
+SERVICE: Final = "/api/v1/namespaces/edge/services/web"
+
+
+@dataclass
+class Killing:
+    """A controller whose process is killed at a write to the cloud."""
+
+    scene: CloudScene
+    child: subprocess.Popen[bytes] | None = None
+    left: int = 0
+    when: When = "before"
+    killed: bool = False
+
+    def start(self) -> None:
+        """Start the process."""
+        argv = [sys.executable, "-m", "hub", "cloud-controller", "--cloud-provider=brightbox", "--secure-port=0"]
+        argv += [f"--kubeconfig={self.scene.world.folder / 'eu'}", "--leader-elect=false"]
+        variables = {
+            "BRIGHTBOX_CLIENT": CLIENT,
+            "BRIGHTBOX_CLIENT_SECRET": SECRET,
+            "BRIGHTBOX_API_URL": self.scene.cloud.fake.url,
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+        }
+        with (self.scene.world.folder / "log").open("ab") as log:
+            self.child = subprocess.Popen(argv, stdout=log, stderr=log, env={**os.environ, **variables})
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        if self.child is not None:
+            self.child.kill()
+            self.child.wait(10)
+
+    def arm(self, number: int, when: When) -> None:
+        """Kill the process at this write from now on."""
+        self.left, self.when, self.killed = number, when, False
+
+    def cut(self, served: Served) -> str:
+        """Called in the fake's thread with each write."""
+        del served
+        self.left -= 1
+        if self.left != 0:
+            return ""
+        self.kill()
+        self.killed = True
+        return self.when
+
+    def state(self) -> dict[str, Any]:
+        """What the cloud has under the Service's name, without ids."""
+        account = self.scene.cloud.fake.account
+        [balancer] = account.find("load_balancers", NAME)
+        [group], [policy] = account.find("server_groups", NAME), account.find("firewall_policies", NAME)
+        [cloud_ip] = account.find("cloud_ips", NAME)
+        return {
+            "nodes": sorted(node["id"] for node in balancer["nodes"]),
+            "servers": sorted(row["id"] for row in group["servers"]),
+            "policy": policy["server_group"]["id"] == group["id"],
+            "rules": len(account.objects["firewall_rules"]),
+            "mapped": (cloud_ip["load_balancer"] or {}).get("id") == balancer["id"],
+            "published": self.scene.hostnames() == [cloud_ip["fqdn"]],
+        }
+
+
+@pytest.fixture
+def killing(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[Killing]:
+    """A cluster with two initialised Nodes."""
+    with BrightboxThread() as cloud:
+        scene = cloud_scene(hub_cluster, remote_clusters[0], tmp_path, cloud)
+        made = Killing(scene)
+        cloud.fake.cut = made.cut
+        for _ in range(2):
+            scene.add_node(initialized=True)
+        try:
+            yield made
+        finally:
+            made.kill()
+
+
+def calm(killing: Killing) -> dict[str, Any]:
+    """The state after an undisturbed creation."""
+    nodes = sorted(killing.scene.cloud.fake.account.objects["servers"])
+    return {"nodes": nodes, "servers": nodes, "policy": True, "rules": 1, "mapped": True, "published": True}
+
+
+def settled(killing: Killing) -> bool:
+    """Whether the cloud has what the Service wants; something missing or double is an AssertionError."""
+    try:
+        found = killing.state()
+    except ValueError as error:
+        raise AssertionError(str(killing.scene.cloud.fake.account.named(NAME))) from error
+    assert found == calm(killing)
+    return True
+
+
+def _marked(numbers: int, sample: set[tuple[int, When]]) -> list[Any]:
+    whens: tuple[When, When] = ("before", "after")
+    cases = [(number, when) for number in range(1, numbers + 1) for when in whens]
+    return [pytest.param(*case, marks=() if case in sample else pytest.mark.nightly) for case in cases]
+
+
+@pytest.mark.parametrize(("number", "when"), _marked(CREATE, {(1, "after"), (6, "after")}))
+def test_a_creation_survives_a_kill(killing: Killing, number: int, when: When) -> None:
+    """Killed at any write of a creation, the next process makes what is missing and doubles nothing."""
+    killing.arm(number, when)
+    killing.start()
+    killing.scene.add_service()
+    eventually(lambda: killing.killed, 40)
+    killing.start()
+    eventually(lambda: settled(killing), 60)
+
+
+@pytest.mark.parametrize(("number", "when"), _marked(DELETE, {(3, "after")}))
+def test_a_deletion_survives_a_kill(killing: Killing, number: int, when: When) -> None:
+    """Killed at any write of a deletion, the next process leaves nothing behind, and then lets the Service go."""
+    killing.start()
+    killing.scene.add_service()
+    eventually(lambda: settled(killing), 40)
+    killing.arm(number, when)
+    killing.scene.remote.api.delete(SERVICE)
+    eventually(lambda: killing.killed, 40)
+    assert killing.scene.remote.api.exists(SERVICE)
+    killing.start()
+    eventually(lambda: not killing.scene.remote.api.exists(SERVICE), 60)
+    assert killing.scene.cloud.fake.account.named(NAME) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("number", "when"), _marked(2, set()))
+def test_a_change_of_nodes_survives_a_kill(killing: Killing, number: int, when: When) -> None:
+    """Killed while a node joins, the next process ends with all nodes."""
+    killing.start()
+    killing.scene.add_service()
+    eventually(lambda: settled(killing), 40)
+    killing.arm(number, when)
+    killing.scene.add_node(initialized=True)
+    eventually(lambda: killing.killed, 40)
+    killing.start()
+    eventually(lambda: settled(killing), 60)
