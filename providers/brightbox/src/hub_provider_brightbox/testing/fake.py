@@ -122,8 +122,8 @@ class BrightboxFake:
         """Make the next requests fail.
 
         Args:
-            fault: one of :data:`ANSWERS`, or: lost-answer (it is made, and the connection ends), silent (no answer until
-                :meth:`heal`), half (a list without its second half), expire (401).
+            fault: one of :data:`ANSWERS`, or: lost-answer (it is made, and the connection ends), silent (no answer
+                until :meth:`heal`), half (a list without its second half), expire (401).
             times: how many requests; None = all until :meth:`heal`.
             method: only requests with this method.
             path: only requests whose path contains this.
