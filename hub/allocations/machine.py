@@ -33,8 +33,6 @@ RESTORES: Final = 10
 """Attempts to give a node back what it had."""
 CHANGING_AGAIN: Final = 1.0
 """Seconds between descriptions of an address that the cloud is changing."""
-SEEN: Final = 10.0
-"""Seconds until a step that has succeeded is described at the latest; lists of a cloud may lag behind."""
 LONGEST_RETRY: Final = 10.0
 
 
@@ -163,13 +161,13 @@ def _detaching(scene: Scene, situation: Situation, move: Move, state: AddressSta
     if site.problem:
         situation.message = f"{site.problem}; {LET_GO}" if move.phase == "Releasing" else site.problem
         return
-    if outcome is not None and scene.now - moment(move.started) > DETACH_PATIENCE:
-        situation.message = outcome.message or "the address is still there after the detach"
+    if outcome is not None and outcome.error and scene.now - moment(move.started) > DETACH_PATIENCE:
+        situation.message = outcome.message
         drop(scene, situation, failed=True)
         return
     if not _cloud_acts(scene, situation, outcome) or not situation.recorded:
         return
-    if labelled(scene, situation) or _unseen(scene, situation, move, outcome):
+    if labelled(scene, situation):
         return
     order = Order(situation.address, state.instance, state, token=_token(situation, move))
     scene.acts.append(Detach(situation.address, order))
@@ -202,9 +200,6 @@ def _attaching(scene: Scene, situation: Situation, move: Move, state: AddressSta
     undone = undo is not None and (not undo.error or undo.failures >= TARGETS or not instance)
     why = "" if undo is not None else _why_not_target(scene, situation, move, target, mine)
     if undone or why:
-        if undo is None and move.operation:  # it has ended, and must not be followed again
-            situation.move = replace(move, operation="")
-            return
         if undo is None and move.before_to and instance:  # an earlier process may have made room
             _undo(scene, situation, move, state, instance)
             return
@@ -216,23 +211,8 @@ def _attaching(scene: Scene, situation: Situation, move: Move, state: AddressSta
     if undo is not None:
         _undo(scene, situation, move, state, instance)
         return
-    if _unseen(scene, situation, move, mine):
-        return
     order = Order(situation.address, instance, state, before=move.before_to, token=_token(situation, move))
     scene.acts.append(Attach(situation.address, order))
-
-
-def _unseen(scene: Scene, situation: Situation, move: Move, outcome: Outcome | None) -> bool:
-    """Whether a step has succeeded, but is not described yet. After a while it is tried again under another token."""
-    tokens = (_token(situation, move), move.operation)
-    if outcome is None or outcome.error or outcome.operation or outcome.token not in tokens:
-        return False
-    if scene.now < outcome.at + SEEN:
-        scene.refresh(situation.address, outcome.at, CHANGING_AGAIN)
-        scene.wake(outcome.at + SEEN)
-    else:
-        situation.move = replace(move, operation="", attempts=move.attempts + 1)
-    return True
 
 
 def _undo(scene: Scene, situation: Situation, move: Move, state: AddressState, instance: str) -> None:
