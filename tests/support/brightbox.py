@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import yaml
 from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake
 
+from hub.onboarding.manifests import CLOUD_RULES, LEASE_RULES
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import World
@@ -19,14 +20,8 @@ from tests.support.hub import World
 T = TypeVar("T")
 
 UNINITIALIZED = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
-RULES = (
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch", "delete"]},
-    {"apiGroups": [""], "resources": ["nodes/status", "services/status"], "verbs": ["patch"]},
-    {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update", "watch"]},
-)
-"""What ``hub cluster add --cloud`` grants."""
+RULES = (*(rule for rules in CLOUD_RULES.values() for rule in rules), *LEASE_RULES)
+"""What ``hub cluster add --cloud=nodes,load-balancers,delete-nodes`` grants."""
 
 
 class BrightboxThread:
