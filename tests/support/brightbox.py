@@ -24,6 +24,9 @@ RULES = (*(rule for rules in CLOUD_RULES.values() for rule in rules), *LEASE_RUL
 """What ``hub cluster add --cloud=nodes,load-balancers,delete-nodes`` grants."""
 
 
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager"
+
+
 class BrightboxThread:
     """Serves a :class:`BrightboxFake` in a thread; a context manager.
 
@@ -145,6 +148,8 @@ def cloud_scene(hub_cluster: ApiServer, remote: ApiServer, folder: Path, cloud: 
     """A cluster ``eu`` without Nodes, and the registry that makes the hub its cloud controller."""
     world = World(folder, hub_cluster, {"eu": remote}).prepare()
     remote.grant("hub", *RULES)
+    if remote.api.exists(LEASE):  # of an earlier test
+        remote.api.delete(LEASE)
     made = CloudScene(world, remote, cloud)
     made.write()
     return made
