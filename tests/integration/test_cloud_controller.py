@@ -150,7 +150,7 @@ def test_observe_writes_nothing_anywhere(scene: CloudScene) -> None:
 
 
 def test_what_another_tool_made_is_adopted_without_a_write(scene: CloudScene) -> None:
-    """Objects of the right names, without record, marker and finalizer: no write to the cloud, and the ingress stays."""
+    """Objects of the right names, without record, marker and finalizer: no write to the cloud; the ingress stays."""
     scene.write(loadBalancers={"settle": "1s"})
     with RunningHub(scene.world, **scene.options):
         names = [scene.add_node() for _ in range(2)]
