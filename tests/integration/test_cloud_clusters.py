@@ -90,7 +90,7 @@ def test_clusters_come_and_change_and_go_in_the_running_file(fleet: Fleet) -> No
         assert a.hostnames() == before
 
         fleet.write(renamed, fleet.entry("b"))
-        eventually(lambda: not "c" in controlled(running), 30)
+        eventually(lambda: "c" not in controlled(running), 30)
         assert c.service()["metadata"]["finalizers"]
         assert len(c.cloud.fake.account.named("web.edge.c")) == 4
         assert b.remote.api.get(LEASE)["spec"]["holderIdentity"] == "endpointslice-hub/default"
