@@ -293,7 +293,7 @@ class Stage:
         try:
             eventually(lambda: armed.killed, timeout)
         except AssertionError as error:
-            error.add_note(f"point {point.name}: {self.status()}\n{self.logs()}")
+            error.add_note(f"point {point.name}: {self.status()}\n{self.written}\n{self.state()}\n{self.logs()}")
             raise
         assert armed.killed is not None
         return armed.killed
