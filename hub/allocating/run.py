@@ -403,8 +403,10 @@ class Allocating:
         )
 
     def _halted(self) -> tuple[str, str] | None:
-        if not self.spec.enforce or not self._act:
+        if not self.spec.enforce:
             return "Observe", "nothing is changed in mode observe"
+        if not self._act:
+            return "Observe", "this command only looks; a running hub would act"
         if not self.leading:
             return "Standby", "another replica acts"
         if self._interlock is not None and (problem := self._interlock.problem) is not None:

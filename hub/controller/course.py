@@ -178,8 +178,9 @@ def remove(scene: Scene, memory: Memory) -> Act:
 
 
 def final(scene: Scene) -> Record:
-    """The record of a balancer that is as wanted."""
-    return msgspec.structs.replace(scene.record, ids=dict(scene.found), set=scene.settings, intent=None)
+    """The record of a balancer that is as wanted; what is adopted by its name counts as made by the hub."""
+    made = scene.record.made if scene.remembered else tuple(dict.fromkeys((*scene.record.made, *sorted(scene.found))))
+    return msgspec.structs.replace(scene.record, ids=dict(scene.found), made=made, set=scene.settings, intent=None)
 
 
 def _publish(scene: Scene) -> Publish | None:

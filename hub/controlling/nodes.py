@@ -144,8 +144,8 @@ class NodePart:
     async def _pass(self) -> float:
         """Make one pass; returns when the next one is due at the latest."""
         site, spec = self._site, self._site.spec.nodes
-        if spec is None or site.problem:
-            self.problem = site.problem
+        if spec is None or site.problem or (site.halted or ("", ""))[0] == "Standby":
+            self.problem = site.problem  # a replica that does not act asks no cloud
             return float("inf")
         now = site.clock.now()
         if now < self._retry_at:

@@ -392,7 +392,6 @@ _HAPPENED: Final[tuple[_Happened, ...]] = (
         "",
     ),
     ("EnsuredLoadBalancer", "Normal", "Service", _BALANCERS, "Ensure", "the balancer is as the Service wants it", ""),
-    ("UpdatedLoadBalancer", "Normal", "Service", _BALANCERS, "Update", "the balancer has the present nodes", ""),
     ("DeletingLoadBalancer", "Normal", "Service", _BALANCERS, "Delete", "the balancer is being deleted", ""),
     ("DeletedLoadBalancer", "Normal", "Service", _BALANCERS, "Delete", "nothing of the balancer is left", ""),
 )
@@ -404,14 +403,6 @@ _LASTING: Final[tuple[_Lasting, ...]] = (
         _BALANCERS,
         "Ensure",
         "the balancer could not be made or changed; it is tried again",
-        "the message names the object and the next step",
-    ),
-    (
-        "UpdateLoadBalancerFailed",
-        "Service",
-        _BALANCERS,
-        "Update",
-        "the balancer could not get the present nodes; it is tried again",
         "the message names the object and the next step",
     ),
     (

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from hub.cli import cli
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import BrightboxThread, CloudScene, cloud_scene
+from tests.support.brightbox import LEASE, BrightboxThread, CloudScene, cloud_scene
 from tests.support.hub import RunningHub
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager"
 
 
 @pytest.fixture
@@ -85,3 +90,116 @@ def test_balancers_follow_the_nodes(scene: CloudScene) -> None:
         eventually(
             lambda: [row["id"] for row in account.find("server_groups", "web.edge.eu")[0]["servers"]] == [second], 30
         )
+
+
+def test_the_hub_shows_its_nodes_and_balancers(scene: CloudScene) -> None:
+    """`hub balancers` and `hub status` show states and ids, and /metrics counts them."""
+    port = free_port()
+    with RunningHub(scene.world, port=port, **scene.options):
+        node = scene.add_node()
+        scene.add_service()
+        eventually(lambda: scene.hostnames() != [], 40)
+        server = ["--server", f"http://127.0.0.1:{port}"]
+        shown = CliRunner().invoke(cli, ["balancers", "-o", "json", *server])
+        [cluster] = json.loads(shown.stdout)["clusters"]
+        assert (cluster["cluster"], cluster["provider"], cluster["duty"], cluster["mode"]) == (
+            "eu",
+            "brightbox",
+            "held",
+            "manage",
+        )
+        assert [(each["name"], each["state"]) for each in cluster["nodes"]] == [(node, "ready")]
+        [balancer] = cluster["balancers"]
+        assert (balancer["service"], balancer["state"]) == ("edge/web", "ready")
+        assert balancer["ingress"] == scene.hostnames()
+        assert sorted(balancer["ids"]) == ["cloud_ip", "firewall_policy", "load_balancer", "server_group"]
+        table = CliRunner().invoke(cli, ["balancers", "eu", *server]).stdout
+        assert "edge/web" in table
+        assert "duty held" in table
+        unknown = CliRunner().invoke(cli, ["balancers", "euu", *server])
+        assert (unknown.exit_code, "did you mean eu" in unknown.stderr) == (1, True)
+        status = CliRunner().invoke(cli, ["status", *server]).stdout
+        assert "brightbox" in status
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        assert 'endpointslice_hub_cloud_duty{cluster="eu"} 1' in text
+        assert 'endpointslice_hub_cloud_nodes{cluster="eu",state="ready"} 1' in text
+        assert 'endpointslice_hub_cloud_balancers{cluster="eu",state="ready"} 1' in text
+        assert 'endpointslice_hub_cloud_steps_total{cluster="eu",error="",step="create-load-balancer"} 1' in text
+
+
+def test_observe_writes_nothing_anywhere(scene: CloudScene) -> None:
+    """In mode observe the Node keeps its taint, the Service gets no finalizer, no Lease is taken."""
+    scene.write(mode="observe")
+    port = free_port()
+    with RunningHub(scene.world, port=port, **scene.options):
+        node = scene.add_node()
+        scene.add_service()
+        server = ["--server", f"http://127.0.0.1:{port}"]
+
+        def steps() -> list[str]:
+            shown = json.loads(CliRunner().invoke(cli, ["balancers", "-o", "json", *server]).stdout)
+            return [step for each in shown["clusters"][0]["balancers"] for step in each["steps"]]
+
+        eventually(lambda: "create Cloud IP web.edge.eu" in steps(), 30)
+        assert [text.split()[0] for text in steps()] == ["create", "create", "create", "create", "create", "map"]
+        assert not scene.initialized(node)
+        assert "finalizers" not in scene.service()["metadata"]
+        assert scene.writes == []
+        assert not scene.remote.api.exists(LEASE)
+
+
+def test_what_another_tool_made_is_adopted_without_a_write(scene: CloudScene) -> None:
+    """Objects of the right names, without record, marker and finalizer: no write to the cloud; the ingress stays."""
+    scene.write(loadBalancers={"settle": "1s"})
+    with RunningHub(scene.world, **scene.options):
+        names = [scene.add_node() for _ in range(2)]
+        eventually(lambda: all(map(scene.initialized, names)), 30)
+        scene.add_service()
+        eventually(lambda: scene.hostnames() != [], 30)
+        made = scene.hostnames()
+    account = scene.cloud.fake.account
+    scene.cloud.call(lambda: [each.update(description=None) for each in account.objects["server_groups"].values()])
+    bare = {"finalizers": None, "annotations": {"endpointslice-hub/load-balancer": None}}
+    scene.remote.api.patch("/api/v1/namespaces/edge/services/web", {"metadata": bare})
+    for key in ("load_balancers", "server_groups"):
+        for each in account.objects[key].values():
+            members = "nodes" if key == "load_balancers" else "servers"
+            scene.cloud.call(lambda each=each, members=members: each[members].reverse())  # type: ignore[misc]
+    before = len(scene.writes)
+    with RunningHub(scene.world, **scene.options):
+        eventually(lambda: scene.service()["metadata"].get("finalizers") == [FINALIZER], 30)
+        assert scene.hostnames() == made
+        assert scene.writes[before:] == []
+        scene.remote.api.delete("/api/v1/namespaces/edge/services/web")
+        eventually(lambda: not scene.remote.api.exists("/api/v1/namespaces/edge/services/web"), 60)
+        assert account.named("web.edge.eu") == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "empty",
+        *(pytest.param(fault, marks=pytest.mark.nightly) for fault in ("error", "empty-object", "half", "silent")),
+    ],
+)
+def test_an_outage_of_the_cloud_removes_nothing(scene: CloudScene, fault: str) -> None:
+    """While half of the Nodes are not Ready and the cloud answers wrongly, no Node and no target of a balancer goes."""
+    scene.write(nodes={"deleteAfter": "1s", "monitor": "5s", "refresh": "30s"}, loadBalancers={"settle": "1s"})
+    account = scene.cloud.fake.account
+    with RunningHub(scene.world, **scene.options):
+        names = sorted(scene.add_node() for _ in range(6))
+        eventually(lambda: all(map(scene.initialized, names)), 30)
+        scene.add_service()
+        eventually(lambda: scene.hostnames() != [], 30)
+        before = scene.writes
+        scene.cloud.call(lambda: scene.cloud.fake.fail(fault, times=None, method="GET"))
+        for name in names[:3]:
+            scene.status(name, "False")
+        time.sleep(12)
+        assert [node["metadata"]["name"] for node in scene.remote.api.list("/api/v1/nodes")] == names
+        assert scene.writes == before
+        scene.cloud.call(scene.cloud.fake.heal)
+        joined = scene.add_node()
+        eventually(lambda: scene.initialized(joined), 90)
+        eventually(lambda: len(account.find("load_balancers", "web.edge.eu")[0]["nodes"]) == 7, 60)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from hub.plugin import HubContext, SecretValue, TerminalProviderError, TransientProviderError
 from hub.plugin.clouds import CloudConflict, CloudRefusal, QuotaExceeded, Uncertain
+from hub_provider_brightbox.shapes import Object, as_object, as_objects
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -25,8 +26,6 @@ LIFE: Final = 5400.0
 QUOTA_WAIT: Final = 300.0
 RATE_WAIT: Final = 60.0
 """Seconds to wait after a used-up quota, and after a rate limit without a Retry-After."""
-
-Object = dict[str, Any]
 
 
 class Client:
@@ -61,9 +60,12 @@ class Client:
     async def list(self, path: str) -> list[Object]:
         """Reads a whole list; anything else than an array of objects with ids is an error."""
         found = await self._request("GET", path, None)
-        if not isinstance(found, list) or not all(isinstance(item, dict) and item.get("id") for item in found):
+        objects = as_objects(found)
+        if not isinstance(found, list) or len(objects) != len(cast("list[object]", found)):
             raise TransientProviderError(f"{self.url}: GET {path} did not answer with a list of objects")
-        return cast("list[Object]", found)
+        if not all(each.get("id") for each in objects):
+            raise TransientProviderError(f"{self.url}: GET {path} answered with objects without an id")
+        return objects
 
     async def write(self, method: str, path: str, body: Object | None = None) -> Object:
         """Makes one write, and returns the object that it answers with; {} if it answers with nothing.
@@ -76,7 +78,7 @@ class Client:
         found = await self._request(method, path, body)
         if not isinstance(found, dict):
             raise Uncertain(f"{self.url}: {method} {path} did not answer with an object")
-        return found
+        return as_object(cast("object", found))
 
     async def _request(self, method: str, path: str, body: Object | None) -> Any:
         for attempt in (1, 2):
@@ -123,7 +125,7 @@ class Client:
         """Sends one request; an answer that is cut is an error, and after a write an Uncertain."""
         from aiohttp import ClientConnectorError, ClientError
 
-        data = {"data": body} if form else {"json": body} if body is not None else {}
+        data: dict[str, Any] = {"data": body} if form else {"json": body} if body is not None else {}
         where = urlsplit(url).path
         kind = TransientProviderError if method == "GET" or form else Uncertain
         try:
@@ -150,7 +152,7 @@ class Client:
             if status in (400, 401, 403):
                 raise TerminalProviderError(f"{self.url}: the API client is refused: {status} {name}: {said}")
             try:
-                found = json.loads(text) if status == 200 else {}
+                found = as_object(json.loads(text) if status == 200 else {})
                 token, life = str(found["access_token"]), float(found.get("expires_in") or LIFE / RENEW_AT)
             except (ValueError, KeyError, TypeError) as error:
                 raise TransientProviderError(f"{self.url}: POST /token/ answers {status} without a token") from error
@@ -172,11 +174,10 @@ async def _read(answer: ClientResponse, what: str, kind: type[TransientProviderE
 def _problem(text: bytes) -> tuple[str, str]:
     """The name and the words of an error."""
     try:
-        found = json.loads(text)
+        found = as_object(json.loads(text))
     except ValueError:
         return "", ""
-    if not isinstance(found, dict):
-        return "", ""
-    errors = found.get("errors")
-    said = "; ".join(map(str, errors)) if isinstance(errors, list) else str(found.get("error_description") or "")
+    errors: Any = found.get("errors")
+    listed = cast("list[Any]", errors) if isinstance(errors, list) else []
+    said = "; ".join(map(str, listed)) or str(found.get("error_description") or "")
     return str(found.get("error_name") or found.get("error") or "")[:64], said[:200]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -20,12 +20,14 @@ from hub.plugin.clouds import (
     Ingress,
     Planned,
     Record,
+    Setting,
     Step,
 )
 from hub_provider_brightbox import plan as planning
-from hub_provider_brightbox.client import DEFAULT_URL, Client, Object
+from hub_provider_brightbox.client import DEFAULT_URL, Client
 from hub_provider_brightbox.instances import PROVIDER_ID, BrightboxInstances
 from hub_provider_brightbox.inventory import KINDS, PATHS, Inventory, Kind, after, clean, inventory, ours
+from hub_provider_brightbox.shapes import Object, as_objects
 
 PREFIX: Final = "service.beta.kubernetes.io/brightbox-load-balancer-"
 
@@ -117,11 +119,10 @@ class BrightboxBalancers:
 
 
 def _secure(each: Object) -> bool:
-    listeners = each.get("listeners")
-    return any(isinstance(one, dict) and one.get("protocol") == "https" for one in listeners or [])
+    return any(one.get("protocol") == "https" for one in as_objects(each.get("listeners")))
 
 
-def _list(value: Any) -> tuple[str, ...]:
+def _list(value: Setting | None) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
 
 

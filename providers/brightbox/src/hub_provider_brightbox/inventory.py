@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from hub.plugin.clouds import Done, Marker, Record, Step
-from hub_provider_brightbox.client import Object
+from hub_provider_brightbox.shapes import Object, as_objects
 
 Kind = Literal["load_balancer", "server_group", "firewall_policy", "cloud_ip"]
 KINDS: Final[tuple[Kind, ...]] = ("load_balancer", "server_group", "firewall_policy", "cloud_ip")
@@ -101,12 +101,12 @@ def ours(seen: Inventory, record: Record) -> Ours:
             recorded = None  # a Cloud IP that an annotation names
         named = [each for each in objects.values() if not each.get("default") and clean(each.get("name")) in names]
         mine = [each for each in named if not _others(each, record.marker)]
-        foreign += [(kind, each) for each in named if each not in mine]
+        foreign.extend((kind, each) for each in named if each not in mine)
         if recorded is None and mine:
             recorded = min(mine, key=_age)
         if recorded is not None:
             found[kind] = recorded
-            doubles += [(kind, each) for each in mine if each["id"] != recorded["id"]]
+            doubles.extend((kind, each) for each in mine if each["id"] != recorded["id"])
     return Ours(found, tuple(doubles), tuple(foreign), tuple(ignored))
 
 
@@ -129,14 +129,13 @@ def after(seen: Inventory, step: Step, done: Done) -> Inventory:
     answer: Any = done.answer or {}
     request = step.request
     kind: Any = request.get("kind")
-    match request.get("do"):
-        case "delete":
-            return seen.changed(kind, lambda objects: _deleted(objects, str(request["id"]), answer))
-        case "rule":
-            policy = str(request["policy"])
-            return seen.changed("firewall_policy", lambda objects: _with_rule(objects, policy, answer))
-        case _ if answer.get("id"):
-            return seen.changed(kind, lambda objects: objects.update({str(answer["id"]): answer}))
+    if request.get("do") == "delete":
+        return seen.changed(kind, lambda objects: _deleted(objects, str(request["id"]), answer))
+    if request.get("do") == "rule":
+        policy = str(request["policy"])
+        return seen.changed("firewall_policy", lambda objects: _with_rule(objects, policy, answer))
+    if answer.get("id"):
+        return seen.changed(kind, lambda objects: objects.update({str(answer["id"]): answer}))
     return seen
 
 
@@ -149,5 +148,5 @@ def _deleted(objects: dict[str, Object], id_: str, answer: Object) -> None:
 
 def _with_rule(objects: dict[str, Object], policy: str, rule: Object) -> None:
     if policy in objects and rule.get("id"):
-        others = [each for each in objects[policy].get("rules") or [] if each.get("id") != rule["id"]]
+        others = [each for each in as_objects(objects[policy].get("rules")) if each.get("id") != rule["id"]]
         objects[policy] = {**objects[policy], "rules": [*others, rule]}

@@ -7,14 +7,14 @@ where it is so already. Delete: unmap, balancer, address, leave, group, policy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from hub.plugin.clouds import Balancer, Ingress, Notice, Planned, Record, Refused, Step, Wait
-from hub_provider_brightbox.client import Object
 from hub_provider_brightbox.instances import PROVIDER_ID
 from hub_provider_brightbox.inventory import PATHS, Inventory, Kind, Ours, clean, ours
+from hub_provider_brightbox.shapes import Object, as_object, as_objects, ids, part_id
 
 NEW: Final = "(new)"
 """Stands for an id in the text of a step that comes after the one that makes it."""
@@ -109,6 +109,8 @@ class _Course:
             return
         if address is None:
             yield _create("cloud_ip", self._want.name, {"name": self._want.name})
+        elif clean(address.get("name")) in self._want.former_names:
+            yield _put("cloud_ip", address, {"name": self._want.name}, "rename")
         yield from self._grouped()
         yield from self._firewall()
         yield from self._balanced(address)
@@ -215,7 +217,7 @@ class _Course:
             yield _create("server_group", name, {"name": name, "description": str(self._want.marker)})
         elif clean(self._group.get("name")) != name:
             yield _put("server_group", self._group, {"name": name}, "rename")
-        members = _ids(self._group, "servers")
+        members = ids(self._group, "servers")
         if joining := [server for server in self._servers if server not in members]:
             id_ = self._id(self._group) or NEW
             yield _act(
@@ -229,7 +231,7 @@ class _Course:
         else:
             if clean(self._policy.get("name")) != name:
                 yield _put("firewall_policy", self._policy, {"name": name}, "rename")
-            if not _part(self._policy, "server_group"):
+            if not part_id(self._policy, "server_group"):
                 yield _act("firewall_policy", self._policy["id"], "apply_to", {"server_group": group})
         ports = dict.fromkeys(port.node_port for port in self._want.ports)
         if self._want.local and self._want.health_port:
@@ -240,7 +242,7 @@ class _Course:
             "destination_port": ",".join(map(str, ports)),
             "description": name,
         }
-        rules = [each for each in (self._policy or {}).get("rules") or [] if isinstance(each, dict)]
+        rules = as_objects((self._policy or {}).get("rules"))
         rule = next(
             (each for each in rules if clean(each.get("description")) in (name, *self._want.former_names)), None
         )
@@ -279,7 +281,7 @@ class _Course:
         idle = self._setting("listener-idle-timeout")
         if idle is None and "listener-idle-timeout" in before:
             idle = IDLE
-        listeners = []
+        listeners: list[Object] = []
         for port in want.ports:
             listener: dict[str, Any] = {
                 "protocol": "https" if port.port in secure else self._protocol,
@@ -349,7 +351,7 @@ class _Course:
         return [each for each in found if each["id"] != self._id(address)] if address is not None else []
 
     def _left(self) -> Iterator[Step]:
-        leaving = [server for server in sorted(_ids(self._group, "servers")) if server not in self._servers]
+        leaving = [server for server in sorted(ids(self._group, "servers")) if server not in self._servers]
         if self._group is not None and leaving and self._servers:
             body = {"servers": [{"server": each} for each in leaving]}
             yield _act("server_group", self._group["id"], "remove_servers", body, len(leaving))
@@ -369,9 +371,8 @@ class _Course:
         for name in self._domains(address)[1] if self._body(address)["https_redirect"] else ():
             text = f"{name} does not lead to Cloud IP {_public(address)}; its certificate waits for that"
             yield Wait("DomainNotReady", text, 60.0)
-        acme = self._balancer.get("acme")
-        for each in (acme.get("domains") or []) if isinstance(acme, dict) else []:
-            if isinstance(each, dict) and each.get("status") not in ("valid", None):
+        for each in as_objects(as_object(self._balancer.get("acme")).get("domains")):
+            if each.get("status") not in ("valid", None):
                 text = (
                     f"the certificate of {each.get('identifier')} is {each.get('status')}: {each.get('last_message')}"
                 )
@@ -381,7 +382,7 @@ class _Course:
         """Only the nodes of an existing balancer follow."""
         if self._group is None or self._balancer is None or not self._servers:
             return
-        members = _ids(self._group, "servers")
+        members = ids(self._group, "servers")
         if joining := [server for server in self._servers if server not in members]:
             body = {"servers": [{"server": each} for each in joining]}
             yield _act("server_group", self._group["id"], "add_servers", body, len(joining))
@@ -398,14 +399,14 @@ def _delete(seen: Inventory, record: Record) -> Iterator[Planned]:
     """Everything of ours goes, and nothing else; see :func:`_may_go`."""
     mine = ours(seen, record)
     balancers = [each for each in _all(mine, "load_balancer") if _may_go("load_balancer", each, mine, record)]
-    ids = {each["id"] for each in balancers}
-    mapped = [each for _, each in sorted(seen.of("cloud_ip").items()) if _mapped_to(each) in ids]
+    going = {each["id"] for each in balancers}
+    mapped = [each for _, each in sorted(seen.of("cloud_ip").items()) if _mapped_to(each) in going]
     yield from (_act("cloud_ip", each["id"], "unmap", {}) for each in mapped)
     yield from (_delete_step("load_balancer", each) for each in balancers if each.get("status") != "deleting")
     spare = [each for each in _all(mine, "cloud_ip") if _may_go("cloud_ip", each, mine, record)]
-    yield from (_delete_step("cloud_ip", each) for each in spare if _holder(each) in ("", *ids))
+    yield from (_delete_step("cloud_ip", each) for each in spare if _holder(each) in ("", *going))
     for each in _all(mine, "server_group"):
-        if servers := sorted(_ids(each, "servers")):
+        if servers := sorted(ids(each, "servers")):
             body = {"servers": [{"server": server} for server in servers]}
             yield _act("server_group", each["id"], "remove_servers", body, len(servers))
         yield _delete_step("server_group", each)
@@ -471,29 +472,18 @@ def _dashed(kind: str) -> str:
 # --- fields ----------------------------------------------------------------------------------------------
 
 
-def _part(each: Object, key: str) -> str:
-    """The id of an object that another one names."""
-    found = each.get(key)
-    return str(found.get("id") or "") if isinstance(found, dict) else ""
-
-
 def _mapped_to(cloud_ip: Object) -> str:
-    return _part(cloud_ip, "load_balancer")
+    return part_id(cloud_ip, "load_balancer")
 
 
 def _holder(cloud_ip: Object) -> str:
     """What a Cloud IP is mapped to; "" if it is free."""
     keys = ("load_balancer", "server", "server_group", "interface", "database_server")
-    return next((found for key in keys if (found := _part(cloud_ip, key))), "")
+    return next((found for key in keys if (found := part_id(cloud_ip, key))), "")
 
 
 def _public(cloud_ip: Object) -> str:
     return str(cloud_ip.get("public_ip") or cloud_ip.get("public_ipv4") or "")
-
-
-def _ids(each: Object | None, key: str) -> set[str]:
-    listed = (each or {}).get(key)
-    return {str(item.get("id")) for item in listed if isinstance(item, dict)} if isinstance(listed, list) else set()
 
 
 def _differs(key: str, has: object, wanted: str) -> bool:
@@ -506,29 +496,27 @@ def _differs(key: str, has: object, wanted: str) -> bool:
 
 def _same(key: str, has: Any, wanted: Any) -> bool:
     """Whether a field of a balancer is as wanted; only what is set counts, and no order."""
-    match key:
-        case "name":
-            return clean(has) == wanted
-        case "nodes":
-            listed = {str(each.get("id")) for each in has or [] if isinstance(each, dict)}
-            return listed == {each["node"] for each in wanted}
-        case "listeners":
-            return _sorted(has or [], ("protocol", "in", "out", "timeout", "proxy_protocol"), wanted) == _sorted(wanted)
-        case "healthcheck":
-            return isinstance(has, dict) and all(bool(has.get(name) == value) for name, value in wanted.items())
-        case "domains":
-            return _domains_of(has) == sorted(wanted)
+    if key == "name":
+        return clean(has) == wanted
+    if key == "nodes":
+        return {str(each.get("id")) for each in as_objects(has)} == {each["node"] for each in wanted}
+    if key == "listeners":
+        return _sorted(as_objects(has), wanted) == _sorted(wanted, wanted)
+    if key == "healthcheck":
+        return all(as_object(has).get(name) == value for name, value in as_object(wanted).items())
+    if key == "domains":
+        return _domains_of(has) == sorted(wanted)
     return bool(has == wanted)
 
 
-def _domains_of(has: object) -> list[str]:
+def _domains_of(has: Any) -> list[str]:
     if not isinstance(has, list):
         return []
-    return sorted(str(each.get("identifier") if isinstance(each, dict) else each) for each in has)
+    listed = cast("list[Any]", has)
+    return sorted(str(as_object(each).get("identifier") or each) for each in listed)
 
 
-def _sorted(listeners: Any, keys: Sequence[str] = (), like: Sequence[Mapping[str, Any]] = ()) -> list[bytes]:
-    """Listeners in a form that can be compared; of the cloud's own ones only the fields that are set by us."""
-    known = set(like[0]) if like else set()
-    found = [{key: each.get(key) for key in keys if key in known} if keys else each for each in listeners]
-    return sorted(msgspec.json.encode(each, order="sorted") for each in found)
+def _sorted(listeners: Sequence[Object], like: Sequence[Object]) -> list[bytes]:
+    """Listeners in a form that can be compared: only the fields that are wanted."""
+    keys = sorted(like[0]) if like else []
+    return sorted(msgspec.json.encode({key: each.get(key) for key in keys}, order="sorted") for each in listeners)

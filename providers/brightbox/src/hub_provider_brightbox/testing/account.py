@@ -60,14 +60,8 @@ class FakeAccount:
     def _default(self) -> None:
         """What every account has: a default group, with a default policy."""
         group = self._store("server_groups", {"name": "default", "description": None, "default": True, "servers": []})
-        policy = {
-            "name": "default",
-            "description": None,
-            "default": True,
-            "rules": [],
-            "server_group": {"id": group["id"]},
-        }
-        self._store("firewall_policies", policy)
+        policy: Object = {"name": "default", "description": None, "default": True}
+        self._store("firewall_policies", {**policy, "server_group": {"id": group["id"]}})
 
     def _id(self, collection: str) -> str:
         return f"{LETTERS[collection]}-{next(self._numbers):05d}"
@@ -291,4 +285,5 @@ class FakeAccount:
 
 
 def _mapped_to(cloud_ip: Object) -> str:
-    return str((cloud_ip["load_balancer"] or {}).get("id", ""))
+    found: Object = cloud_ip["load_balancer"] or {}
+    return str(found.get("id", ""))

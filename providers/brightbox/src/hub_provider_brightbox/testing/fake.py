@@ -179,10 +179,11 @@ class BrightboxFake:
             status, found = self._handle(served)
         except Problem as problem:
             return _problem(problem)
-        if fault == "half" and isinstance(found, list):
-            found = found[: len(found) // 2]
-        if self.shuffled and isinstance(found, list):
-            random.shuffle(found)
+        if isinstance(found, list):
+            listed: list[Any] = [*found]
+            if self.shuffled:
+                random.shuffle(listed)
+            found = listed[: len(listed) // 2] if fault == "half" else listed
         text = json.dumps(found)
         if fault == "lost-answer" or cut == "after":
             return _end(request)
@@ -205,7 +206,7 @@ class BrightboxFake:
         parts = rest.split("/")
         if version != "1.0" or parts[0] not in LETTERS or len(parts) > 3:
             raise Problem(404, "missing_resource", f"no path {served.path}")
-        body = json.loads(served.body) if served.body else {}
+        body: dict[str, Any] = json.loads(served.body) if served.body else {}
         collection, account = parts[0], self.account
         match served.method, parts[1:]:
             case "GET", []:
@@ -220,7 +221,8 @@ class BrightboxFake:
                 return 202 if collection == "load_balancers" else 200, account.delete(collection, id_)
             case "POST", [id_, action]:
                 return 202, account.act(collection, id_, action, body)
-        raise Problem(405, "method_not_allowed", served.text)
+            case _:
+                raise Problem(405, "method_not_allowed", served.text)
 
 
 def _end(request: web.Request) -> web.Response:
