@@ -57,7 +57,7 @@ def label(
             want = wanted.get(key)
             if want is None and scene.view.label_keys.isdisjoint(node.labels):
                 continue
-            if key in scene.view.running or key in may_have or node.deleting:
+            if key in scene.view.running or key in may_have or (want is not None and node.deleting):
                 continue
             if want is not None:
                 _change(scene, changed, key, _differences(scene, node, want))
