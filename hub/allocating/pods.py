@@ -110,6 +110,11 @@ class PodWatch:
             name = f"Pods of {key[1]} on {key[0]}"
             self._tasks[key] = asyncio.create_task(supervise(name, partial(self._follow, key), self._clock))
 
+    @property
+    def known(self) -> frozenset[Key]:
+        """The nodes and workloads whose Pods are known, or why they are not."""
+        return frozenset(self.found.keys() | self.problems.keys())
+
     async def close(self) -> None:
         """Stop all watches."""
         tasks = list(self._tasks.values())

@@ -339,6 +339,7 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         statuses: the wanted status of each allocation, by name.
         acts: what to start now; those that need a record come in the pass after the record was stored.
+        halted: changes of labels, evictions and finalizers that would start now if ``View.halted`` did not forbid them.
         findings: (allocation, finding) pairs.
         wake: the next time at which the plan may change by itself.
         verdicts: by address.
@@ -347,6 +348,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     statuses: Mapping[str, Status] = {}
     acts: tuple[Act, ...] = ()
+    halted: tuple[Label | Evict | Finalize, ...] = ()
     questions: Questions = Questions()
     findings: tuple[tuple[str, Finding], ...] = ()
     wake: float | None = None
