@@ -136,7 +136,7 @@ def test_more_than_the_limit_waits_for_approval() -> None:
 def test_deletions_within_the_window_count() -> None:
     """One deletion uses up the window of a small cluster; after the window the next one may go."""
     made = confirmed("n1")
-    made.watch.deleted(50.0)
+    made.watch.deleted("n2", 50.0)
     assert made.decide(100.0).withheld == ("n1",)
     assert made.decide(651.0).delete == ("n1",)
 
