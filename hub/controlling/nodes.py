@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from hub.cloud.instances import InstanceAnswer, Unknown
+from hub.cloud.instances import Instance, InstanceAnswer, Unknown
 from hub.controller.deletion import APART, Deletions, Watch
 from hub.controller.nodes import Change, State, Verdict, decide, foreign, question, uninitialized
 from hub.controller.undone import REPEATS, WINDOW, Undone
@@ -111,7 +111,6 @@ class NodePart:
     Attributes:
         told: Node name -> what is known about it.
         deletions: the last decision about deletions.
-        problem: why the cloud cannot be asked, or Nodes not be written, now; "" if they can.
         deleted: Nodes deleted since the start.
         untainted: seconds from a new Node's first sight until its taint was removed.
         syncs: seconds from a question to the last write to a Node that follows from it.
@@ -120,7 +119,6 @@ class NodePart:
     def __init__(self, site: Site) -> None:
         self.told: dict[str, Told] = {}
         self.deletions = Deletions()
-        self.problem = ""
         self.deleted = 0
         self.untainted = Tally(DURATIONS)
         self.syncs = Tally(DURATIONS)
@@ -128,6 +126,10 @@ class NodePart:
         self._bucket = _Bucket(site)
         self._queue = KeyedQueue[str](site.clock)
         self._wake = asyncio.Event()
+        self._unanswered = ""
+        """Why the last question has no answer."""
+        self._missing: dict[str, str] = {}
+        """Rule that the account lacked at the last write -> what to say."""
         self._watch = Watch()
         self._undone = Undone()
         self._uids: dict[str, str] = {}
@@ -146,6 +148,11 @@ class NodePart:
         self._retry_at = self._delete_at = self._held_until = float("-inf")
         self._backoff = Backoff(base=RETRY[0], cap=RETRY[1], jitter=0.2)
         self._current = False
+
+    @property
+    def problem(self) -> str:
+        """Why the cloud cannot be asked, or Nodes not be written, now; "" if they can."""
+        return "; ".join(filter(None, (self._unanswered, *self._missing.values())))
 
     # --- what wakes it ----------------------------------------------------------------------------------
 
@@ -199,6 +206,7 @@ class NodePart:
             self._watch.restart(self._site.clock.now())
         self._current = current
         self._retry_at = float("-inf")
+        self._missing.clear()
         self._all_again()
         self._wake.set()
 
@@ -292,13 +300,13 @@ class NodePart:
             questions = [question(site.nodes[name]) for name in sorted(due)]
             answers = await site.account.instances(questions) if questions else {}
         except HubError as error:
-            if str(error) != self.problem:
+            if str(error) != self._unanswered:
                 log.warning("nodes of cluster %s: %s", site.name, error)
-            self.problem = str(error)
-            self._note(dict.fromkeys(due | self._down, Unknown(self.problem)), now, complete=False)
+            self._unanswered = str(error)
+            self._note(dict.fromkeys(due | self._down, Unknown(str(error))), now, complete=False)
             self._retry_at = site.clock.now() + self._backoff.next(site.clock.now())
             return
-        self.problem = ""
+        self._unanswered = ""
         self._backoff.reset()
         if everything or monitored:
             self._monitored_at = now
@@ -311,6 +319,8 @@ class NodePart:
         for name in answers.keys() & self._uids.keys():
             self._answers[name] = answers[name]
             self._asked_at[name] = begun
+            if name in self._new and isinstance(answers[name], Instance):
+                self._new[name].again = NEVER  # it only waits for its writes
             self._queue.add(name)
 
     def _all_again(self) -> None:
@@ -330,6 +340,8 @@ class NodePart:
             self._seen.pop(name, None)
         verdict = self._verdicts[name] = decide(node, self._answers.get(name), spec, type_.provider_id)
         if not verdict.changes:
+            if (new := self._new.get(name)) is not None and new.again == NEVER:
+                new.again = now + new.pause
             self._failures.pop(name, None)
             self._queue.forget(name)
         self._tell(node, now)
@@ -359,12 +371,13 @@ class NodePart:
                     content_type=JSON_PATCH,
                     admit=site.fence,
                 )
+                self._missing.pop(rule, None)
                 self._wrote(node, change)
         except (NotLeader, NotFound):
             self._queue.retry(name)
             return
         except HubError as error:
-            self._failed(node, explained(error, rule, site.name))
+            self._failed(node, rule, explained(error, rule, site.name))
             return
         if changes:
             self._failures.pop(name, None)
@@ -384,7 +397,7 @@ class NodePart:
             self.untainted.note(now - self._seen.pop(name, now))
         log.info("cluster %s: Node %s: %s", site.name, name, change.summary)
 
-    def _failed(self, node: Node, error: HubError) -> None:
+    def _failed(self, node: Node, rule: str, error: HubError) -> None:
         """Try again later; a Node that changes in the meantime is tried at once."""
         name, before = node.name, self._failures.get(node.name)
         finding: Finding | None = None
@@ -396,13 +409,13 @@ class NodePart:
                 log.warning("%s", text)
         self._failures[name] = _Failure(node, finding)
         self._tell(node, self._site.clock.now())
-        self._queue.retry(name, at_least=self._hold(error))
+        self._queue.retry(name, at_least=self._hold(rule, error))
 
-    def _hold(self, error: HubError) -> float:
+    def _hold(self, rule: str, error: HubError) -> float:
         """Seconds for which the API server, or a missing right, forbids all writes; 0 after other errors."""
         seconds = 0.0
         if isinstance(error, MissingRight):
-            self.problem, seconds = str(error), NO_RIGHT
+            self._missing[rule], seconds = str(error), NO_RIGHT
         elif isinstance(error, ApiError):
             seconds = min(error.retry_after or 0.0, LONGEST_HOLD)
         if seconds:
@@ -491,8 +504,9 @@ class NodePart:
             problem = explained(error, rule, site.name)
             site.reporter.happened(subject, "DeletingNodeFailed", str(problem))
             log.warning("cluster %s: Node %s was not deleted: %s", site.name, name, problem)
-            self._delete_at = site.clock.now() + max(NO_RIGHT - DELETE_PACE, self._hold(problem))
+            self._delete_at = site.clock.now() + max(NO_RIGHT - DELETE_PACE, self._hold(rule, problem))
             return
+        self._missing.pop(rule, None)
         self.deleted += 1
         self._watch.deleted(name, site.clock.now())
 

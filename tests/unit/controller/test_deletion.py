@@ -299,8 +299,12 @@ class History:
         self.down[name], self.answers[name] = self.now, []
 
     def answer(self, told: tuple[str, str, bool]) -> None:
-        words = {"here": Instance("c://x"), "gone": Absent("no server"), "unknown": Unknown("503")}
-        given: dict[str, InstanceAnswer] = {"n1": words[told[0]], "n2": words[told[1]]}
+        words: dict[str, InstanceAnswer] = {
+            "here": Instance("c://x"),
+            "gone": Absent("no server"),
+            "unknown": Unknown("503"),
+        }
+        given = {"n1": words[told[0]], "n2": words[told[1]]}
         if told[2]:
             given |= {"n3": words["here"], "n4": words["unknown"]}
         self.world.watch.note_answers(given, self.now, self.now + 0.5, complete=told[2])
