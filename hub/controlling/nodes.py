@@ -14,15 +14,14 @@ from typing import Final
 
 import msgspec
 
-from hub.cloud.instances import Instance, InstanceAnswer, Unknown
-from hub.controller.deletion import APART, Deletions, Watch
-from hub.controller.nodes import Change, State, Verdict, decide, foreign, question, uninitialized
+from hub.cloud.instances import InstanceAnswer, Unknown
+from hub.controller.asking import NEVER, Timetable
+from hub.controller.deletion import Deletions, Watch
+from hub.controller.nodes import Change, Verdict, decide, foreign, question, uninitialized
 from hub.controller.undone import REPEATS, WINDOW, Undone
-from hub.controlling.rights import MissingRight, explained
+from hub.controlling.node_writes import NO_RIGHT, NodeWrites, waits
 from hub.controlling.site import Site, Subject
 from hub.errors import ApiError, Conflict, HubError, Invalid, NotFound, NotLeader
-from hub.kube.client import JSON_PATCH
-from hub.kube.wire import controlled_node
 from hub.model import Finding, Node
 from hub.plugin.clouds import CloudType
 from hub.registry.spec import CloudNodesSpec
@@ -32,49 +31,15 @@ from hub.runtime.tally import Tally
 
 log = logging.getLogger(__name__)
 
-PATH: Final = "/api/v1/nodes"
 IN_FLIGHT: Final = 4
 """Most writes to Nodes of one cluster at a time."""
-RATE: Final = 20.0
-BURST: Final = 30.0
-"""Writes to Nodes of one cluster per second, and in a row."""
 DELETE_PACE: Final = 5.0
 """Seconds between two deletions in one cluster."""
-ASK_AGAIN: Final = (1.0, 60.0)
-"""Seconds until the cloud is asked again about a new Node that it does not know: first, and at most."""
 RETRY: Final = (1.0, 60.0)
 """Seconds until the cloud is asked again after an error: first, and at most."""
 SETTLE: Final = 1.0
 """Seconds after a write until its Node is looked at again; the watch brings what was written in the meantime."""
-NO_RIGHT: Final = 30.0
-"""Seconds until the next write after one that lacked a right."""
-LONGEST_HOLD: Final = 600.0
-"""Seconds of the longest Retry-After of an API server that is honoured."""
-NEVER: Final = float("inf")
 DURATIONS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-
-
-class _Bucket:
-    """A token bucket."""
-
-    def __init__(self, site: Site) -> None:
-        self._clock = site.clock
-        self._tokens, self._at = BURST, site.clock.now()
-
-    async def take(self) -> None:
-        """Wait for a token."""
-        now = self._clock.now()
-        self._tokens, self._at = min(BURST, self._tokens + (now - self._at) * RATE), now
-        self._tokens -= 1.0
-        if self._tokens < 0:
-            await self._clock.sleep(-self._tokens / RATE)
-
-
-class _Asked(msgspec.Struct):
-    """When the cloud is asked again about a new Node, and the pause before that; 0 = it was not asked yet."""
-
-    again: float
-    pause: float = 0.0
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -123,15 +88,14 @@ class NodePart:
         self.untainted = Tally(DURATIONS)
         self.syncs = Tally(DURATIONS)
         self._site = site
-        self._bucket = _Bucket(site)
+        self._writes = NodeWrites(site)
         self._queue = KeyedQueue[str](site.clock)
         self._wake = asyncio.Event()
-        self._unanswered = ""
-        """Why the last question has no answer."""
-        self._missing: dict[str, str] = {}
-        """Rule that the account lacked at the last write -> what to say."""
+        self._timetable = Timetable()
         self._watch = Watch()
         self._undone = Undone()
+        self._unanswered = ""
+        """Why the last question has no answer."""
         self._uids: dict[str, str] = {}
         self._verdicts: dict[str, Verdict] = {}
         self._answers: dict[str, InstanceAnswer] = {}
@@ -139,20 +103,16 @@ class NodePart:
         self._failures: dict[str, _Failure] = {}
         self._settled: dict[str, float] = {}
         """Node that was written -> when the watch has brought that."""
-        self._new: dict[str, _Asked] = {}
         self._seen: dict[str, float] = {}
         """New Node -> when the hub first saw it."""
-        self._down: set[str] = set()
-        """Nodes that are initialised and not Ready."""
-        self._all_at = self._monitored_at = float("-inf")
-        self._retry_at = self._delete_at = self._held_until = float("-inf")
+        self._retry_at = self._delete_at = -NEVER
         self._backoff = Backoff(base=RETRY[0], cap=RETRY[1], jitter=0.2)
         self._current = False
 
     @property
     def problem(self) -> str:
         """Why the cloud cannot be asked, or Nodes not be written, now; "" if they can."""
-        return "; ".join(filter(None, (self._unanswered, *self._missing.values())))
+        return "; ".join(filter(None, (self._unanswered, *self._writes.missing.values())))
 
     # --- what wakes it ----------------------------------------------------------------------------------
 
@@ -167,17 +127,10 @@ class NodePart:
             if self._uids.get(node.name, node.uid) != node.uid:
                 self._forget(node.name)
             self._uids[node.name] = node.uid
-            new = uninitialized(node)
-            if new:
+            if uninitialized(node):
                 self._seen.setdefault(node.name, now)
-                self._new.setdefault(node.name, _Asked(now))
-            else:
-                self._new.pop(node.name, None)
-            if new or node.ready == "True":
-                self._down.discard(node.name)
-            else:
-                self._down.add(node.name)
             self._queue.add(node.name)
+        self._timetable.note_nodes(changed, now)
         self._wake.set()
 
     def _forget(self, name: str) -> None:
@@ -190,11 +143,10 @@ class NodePart:
             self._asked_at,
             self._failures,
             self._settled,
-            self._new,
             self._seen,
         ):
             known.pop(name, None)
-        self._down.discard(name)
+        self._timetable.forget(name)
         self._undone.forget(name)
         self._queue.discard(name)
         self._site.reporter.ended(_subject(name))
@@ -205,8 +157,8 @@ class NodePart:
         if current and not self._current:
             self._watch.restart(self._site.clock.now())
         self._current = current
-        self._retry_at = float("-inf")
-        self._missing.clear()
+        self._retry_at = -NEVER
+        self._writes.missing.clear()
         self._all_again()
         self._wake.set()
 
@@ -259,68 +211,45 @@ class NodePart:
         return max(self._next(spec), self._retry_at)
 
     def _next(self, spec: CloudNodesSpec) -> float:
-        due = [self._all_at + spec.refresh, self._confirm_at()]
-        if spec.initialize:
-            due += [asked.again for asked in self._new.values()]
-        if self._down:
-            due.append(self._monitored_at + spec.monitor)
-        if self.deletions.wake is not None:
-            due.append(self.deletions.wake)
+        due = [self._timetable.next(spec, self._watch.ask_all_at()), self.deletions.wake or NEVER]
         if self.deletions.delete and self._site.halted is None:
-            due.append(max(self._delete_at + DELETE_PACE, self._held_until))
+            due.append(max(self._delete_at + DELETE_PACE, self._writes.held_until))
         return min(due)
-
-    def _confirm_at(self) -> float:
-        """When all Nodes are asked about because a machine may be gone: one such answer shows that others exist."""
-        return max(self._watch.ask_all_at(), self._all_at + APART)
 
     async def _ask(self, spec: CloudNodesSpec, now: float) -> None:
         """Ask the cloud about all Nodes for which an answer is due, in one question."""
-        site, due = self._site, set[str]()
-        everything = now >= min(self._all_at + spec.refresh, self._confirm_at())
-        monitored = bool(self._down) and now >= self._monitored_at + spec.monitor
-        if spec.initialize and any(new.again <= now for new in self._new.values()):
-            # Those that are due soon come along, so that many new Nodes do not make many questions.
-            due = {name for name, new in self._new.items() if new.again <= now + new.pause / 4}
-        if monitored:
-            due |= self._down
-        if not due and not everything:
+        site, timetable = self._site, self._timetable
+        due = timetable.due(spec, self._watch.ask_all_at(), now)
+        if due is None:
             return
-        for name in self._new if everything else due & self._new.keys():
-            new = self._new[name]
-            new.pause = min(new.pause * 2 or ASK_AGAIN[0], ASK_AGAIN[1])
-            new.again = now + new.pause
+        names = set(due.names)
         try:
             first = site.account.type is None
             pattern = (await site.account.opened()).provider_id
             if first:
                 self._all_again()
-            names = site.nodes.keys() if everything else due & site.nodes.keys()
-            due = {name for name in names if not foreign(site.nodes[name], pattern)}
-            questions = [question(site.nodes[name]) for name in sorted(due)]
-            answers = await site.account.instances(questions) if questions else {}
+            nodes = dict(site.nodes)
+            names = set(nodes) if due.everything else names & nodes.keys()
+            names = {name for name in names if not foreign(nodes[name], pattern)}
+            asked = [question(nodes[name]) for name in sorted(names)]
+            answers = await site.account.instances(asked) if asked else {}
         except HubError as error:
             if str(error) != self._unanswered:
                 log.warning("nodes of cluster %s: %s", site.name, error)
             self._unanswered = str(error)
-            self._note(dict.fromkeys(due | self._down, Unknown(str(error))), now, complete=False)
+            self._note(dict.fromkeys(names | timetable.down, Unknown(str(error))), now, complete=False)
             self._retry_at = site.clock.now() + self._backoff.next(site.clock.now())
             return
         self._unanswered = ""
         self._backoff.reset()
-        if everything or monitored:
-            self._monitored_at = now
-        if everything:
-            self._all_at = now
-        self._note(answers, now, complete=everything)
+        timetable.answered(due, answers, now)
+        self._note(answers, now, complete=due.everything)
 
     def _note(self, answers: Mapping[str, InstanceAnswer], begun: float, *, complete: bool) -> None:
         self._watch.note_answers(answers, begun, self._site.clock.now(), complete=complete)
         for name in answers.keys() & self._uids.keys():
             self._answers[name] = answers[name]
             self._asked_at[name] = begun
-            if name in self._new and isinstance(answers[name], Instance):
-                self._new[name].again = NEVER  # it only waits for its writes
             self._queue.add(name)
 
     def _all_again(self) -> None:
@@ -340,14 +269,13 @@ class NodePart:
             self._seen.pop(name, None)
         verdict = self._verdicts[name] = decide(node, self._answers.get(name), spec, type_.provider_id)
         if not verdict.changes:
-            if (new := self._new.get(name)) is not None and new.again == NEVER:
-                new.again = now + new.pause
+            self._timetable.useless(name, now)
             self._failures.pop(name, None)
             self._queue.forget(name)
         self._tell(node, now)
         if not verdict.changes or site.halted is not None:
             return
-        if (wait := max(self._held_until, self._settled.get(name, now)) - now) > 0:
+        if (wait := max(self._writes.held_until, self._settled.get(name, now)) - now) > 0:
             self._queue.add_after(name, wait)
             return
         waits = [self._undone.wait(name, change, now) for change in verdict.changes]
@@ -357,35 +285,24 @@ class NodePart:
 
     async def _write(self, node: Node, changes: Sequence[Change]) -> None:
         """Make the changes of one Node in order. A failure concerns this Node only."""
-        site, name, rule = self._site, node.name, ""
+        name, clock = node.name, self._site.clock
         try:
             for change in changes:
-                await self._bucket.take()
-                client = await site.client()
-                rule = "nodes/status: patch" if change.status else "nodes: patch"
-                await client.request(
-                    "PATCH",
-                    f"{PATH}/{name}" + ("/status" if change.status else ""),
-                    body=msgspec.json.encode(change.patch),
-                    timeout=site.fence(),
-                    content_type=JSON_PATCH,
-                    admit=site.fence,
-                )
-                self._missing.pop(rule, None)
+                await self._writes.patch(name, change)
                 self._wrote(node, change)
         except (NotLeader, NotFound):
             self._queue.retry(name)
             return
         except HubError as error:
-            self._failed(node, rule, explained(error, rule, site.name))
+            self._failed(node, error)
             return
         if changes:
             self._failures.pop(name, None)
             self._queue.forget(name)
             if name in self._verdicts:
                 self._verdicts[name] = self._verdicts[name]._replace(changes=())
-            self._tell(node, site.clock.now())
-            self.syncs.note(site.clock.now() - self._asked_at.get(name, site.clock.now()))
+            self._tell(node, clock.now())
+            self.syncs.note(clock.now() - self._asked_at.get(name, clock.now()))
 
     def _wrote(self, node: Node, change: Change) -> None:
         site, name, now = self._site, node.name, self._site.clock.now()
@@ -397,7 +314,7 @@ class NodePart:
             self.untainted.note(now - self._seen.pop(name, now))
         log.info("cluster %s: Node %s: %s", site.name, name, change.summary)
 
-    def _failed(self, node: Node, rule: str, error: HubError) -> None:
+    def _failed(self, node: Node, error: HubError) -> None:
         """Try again later; a Node that changes in the meantime is tried at once."""
         name, before = node.name, self._failures.get(node.name)
         finding: Finding | None = None
@@ -409,18 +326,7 @@ class NodePart:
                 log.warning("%s", text)
         self._failures[name] = _Failure(node, finding)
         self._tell(node, self._site.clock.now())
-        self._queue.retry(name, at_least=self._hold(rule, error))
-
-    def _hold(self, rule: str, error: HubError) -> float:
-        """Seconds for which the API server, or a missing right, forbids all writes; 0 after other errors."""
-        seconds = 0.0
-        if isinstance(error, MissingRight):
-            self._missing[rule], seconds = str(error), NO_RIGHT
-        elif isinstance(error, ApiError):
-            seconds = min(error.retry_after or 0.0, LONGEST_HOLD)
-        if seconds:
-            self._held_until = max(self._held_until, self._site.clock.now() + seconds)
-        return seconds
+        self._queue.retry(name, at_least=waits(error))
 
     # --- what is told -----------------------------------------------------------------------------------
 
@@ -429,7 +335,7 @@ class NodePart:
         name, verdict = node.name, self._verdicts.get(node.name)
         if verdict is None or self._uids.get(name) != node.uid:
             return
-        state: State | str = verdict.state
+        state: str = verdict.state
         message, findings = verdict.message, list(verdict.findings)
         failure = self._failures.get(name)
         if (undone := self._undone_finding(name, verdict, now)) is not None:
@@ -474,39 +380,37 @@ class NodePart:
         found = self.deletions = self._decide_deletions(type_, spec, {**site.nodes})
         for name in sorted({*before.withheld, *found.withheld} & site.nodes.keys()):
             self._tell(site.nodes[name], now)
-        if not found.delete or site.halted is not None or now < max(self._delete_at + DELETE_PACE, self._held_until):
+        if (
+            not found.delete
+            or site.halted is not None
+            or now < max(self._delete_at + DELETE_PACE, self._writes.held_until)
+        ):
             return
         self._delete_at = now
         await self._delete_one(site.nodes[found.delete[0]], type_, spec)
 
     async def _delete_one(self, node: Node, type_: CloudType, spec: CloudNodesSpec) -> None:
         """Read the Node again, and delete it if everything still holds for what was read."""
-        site, name = self._site, node.name
-        subject, path, rule = _subject(name, node.uid), f"{PATH}/{name}", "nodes: get"
+        site, name, subject, begun = self._site, node.name, _subject(node.name, node.uid), False
         try:
-            client = await site.client()
-            read, version = controlled_node(await client.request("GET", path, timeout=site.fence()))
+            read, version = await self._writes.read(name)
             same = (read.uid, read.provider_id) == (node.uid, node.provider_id) and read.ready != "True"
             if not same or name not in self._decide_deletions(type_, spec, {**site.nodes, name: read}).delete:
                 return
-            text = f"Deleting node {name} because it does not exist in the cloud provider"
             log.warning("cluster %s: Node %s is deleted: its machine is gone", site.name, name)
+            text = f"Deleting node {name} because it does not exist in the cloud provider"
             site.reporter.happened(subject, "DeletingNode", text)
-            preconditions = {"uid": node.uid, "resourceVersion": version}
-            body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-            rule = "nodes: delete"
-            await client.request("DELETE", path, body=msgspec.json.encode(body), timeout=site.fence(), admit=site.fence)
+            begun = True
+            await self._writes.delete(read, version)
         except (NotLeader, NotFound, Conflict):
             return
         except HubError as error:
-            if rule == "nodes: delete" and not isinstance(error, ApiError):
+            if begun and not isinstance(error, ApiError):
                 self._watch.deleted(name, site.clock.now())  # it may have been
-            problem = explained(error, rule, site.name)
-            site.reporter.happened(subject, "DeletingNodeFailed", str(problem))
-            log.warning("cluster %s: Node %s was not deleted: %s", site.name, name, problem)
-            self._delete_at = site.clock.now() + max(NO_RIGHT - DELETE_PACE, self._hold(rule, problem))
+            site.reporter.happened(subject, "DeletingNodeFailed", str(error))
+            log.warning("cluster %s: Node %s was not deleted: %s", site.name, name, error)
+            self._delete_at = site.clock.now() + NO_RIGHT - DELETE_PACE
             return
-        self._missing.pop(rule, None)
         self.deleted += 1
         self._watch.deleted(name, site.clock.now())
 

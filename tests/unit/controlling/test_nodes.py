@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from hub.controller.asking import ASK_AGAIN
 from hub.controlling import nodes
-from hub.controlling.nodes import ASK_AGAIN, NodePart
+from hub.controlling.nodes import NodePart
 from hub.errors import ClusterUnreachable, Forbidden, HubError, Invalid, ServerFault, TooManyRequests
 from hub.plugin.spec import TransientProviderError
 from tests.support.controlled_nodes import NodesApi, Notes, ScriptedAccount, ScriptedSite, machine
