@@ -109,6 +109,8 @@ class _Course:
             return
         if address is None:
             yield _create("cloud_ip", self._want.name, {"name": self._want.name})
+        elif clean(address.get("name")) in self._want.former_names:
+            yield _put("cloud_ip", address, {"name": self._want.name}, "rename")
         yield from self._grouped()
         yield from self._firewall()
         yield from self._balanced(address)
