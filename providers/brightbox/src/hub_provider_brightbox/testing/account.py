@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+from hub_provider_brightbox.shapes import Object, part_id
 from hub_provider_brightbox.testing import shapes
-from hub_provider_brightbox.testing.shapes import Object
 
 CLIENT, SECRET = "cli-fake1", "fake-secret-1"
 LETTERS: Final = {
@@ -287,10 +287,10 @@ class FakeAccount:
         for rule in [key for key, row in rules.items() if row["firewall_policy"]["id"] == id_]:
             del rules[rule]
         for policy in self.objects["firewall_policies"].values():
-            if (policy["server_group"] or {}).get("id") == id_:
+            if part_id(policy, "server_group") == id_:
                 policy["server_group"] = None
         for cloud_ip in self.objects["cloud_ips"].values():
-            if _mapped_to(cloud_ip) == id_:
+            if part_id(cloud_ip, "load_balancer") == id_:
                 cloud_ip.update(status="unmapped", load_balancer=None)
 
     def act(self, collection: str, id_: str, action: str, body: Object) -> Object:
@@ -319,8 +319,3 @@ class FakeAccount:
                 raise Problem(404, "missing_resource", f"no action {action}")
         self.writes.append(f"POST {collection} {action}")
         return self._shown(collection, each)
-
-
-def _mapped_to(cloud_ip: Object) -> str:
-    found: Object = cloud_ip["load_balancer"] or {}
-    return str(found.get("id", ""))

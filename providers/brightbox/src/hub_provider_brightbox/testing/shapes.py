@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-Object = dict[str, Any]
+from hub_provider_brightbox.shapes import Object, part_id
+
 Objects = Mapping[str, Mapping[str, Object]]
 
 SINGULAR: Final = {
@@ -64,7 +65,7 @@ def shown(objects: Objects, collection: str, id_: str, *, detail: bool = False) 
         case "server_groups":
             each["servers"] = [brief(objects, "servers", row["id"]) for row in each["servers"]]
             policies = objects["firewall_policies"].items()
-            of = [key for key, policy in policies if (policy["server_group"] or {}).get("id") == id_]
+            of = [key for key, policy in policies if part_id(policy, "server_group") == id_]
             each["firewall_policy"] = brief(objects, "firewall_policies", of[0]) if of else None
         case "firewall_policies":
             rules = objects["firewall_rules"].items()
@@ -85,7 +86,7 @@ def shown(objects: Objects, collection: str, id_: str, *, detail: bool = False) 
 
 def _balancer(objects: Objects, each: Object, *, detail: bool) -> None:
     each["nodes"] = [brief(objects, "servers", node["id"]) for node in each["nodes"]]
-    ips = [key for key, ip in objects["cloud_ips"].items() if (ip["load_balancer"] or {}).get("id") == each["id"]]
+    ips = [key for key, ip in objects["cloud_ips"].items() if part_id(ip, "load_balancer") == each["id"]]
     each["cloud_ips"] = [brief(objects, "cloud_ips", key) for key in ips]
     each["listeners"] = [{**LISTENER, **listener} for listener in each["listeners"]]
     each["healthcheck"] = {**HEALTHCHECK, **each["healthcheck"]}
