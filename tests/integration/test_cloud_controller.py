@@ -112,7 +112,7 @@ def test_the_hub_shows_its_nodes_and_balancers(scene: CloudScene) -> None:
         [balancer] = cluster["balancers"]
         assert (balancer["service"], balancer["state"]) == ("edge/web", "ready")
         assert balancer["ingress"] == scene.hostnames()
-        assert sorted(balancer["ids"]) == ["cloud_ip", "firewall_policy", "load_balancer", "server_group"]
+        assert sorted(balancer["ids"]) == ["account", "cloud_ip", "firewall_policy", "load_balancer", "server_group"]
         table = CliRunner().invoke(cli, ["balancers", "eu", *server]).stdout
         assert "edge/web" in table
         assert "duty held" in table
