@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "status": "hub.cli.status",
     "nodes": "hub.cli.nodes",
     "allocations": "hub.cli.allocations",
+    "balancers": "hub.cli.balancers",
     "why": "hub.cli.why",
     "history": "hub.cli.history",
     "cluster": "hub.cli.cluster",

@@ -148,6 +148,9 @@ def _of_leader(status: Status) -> set[Removal]:
     for allocation in status.allocations.allocations if status.allocations is not None else ():
         withheld = {address.hash: address.since for address in reversed(allocation.addresses) if address.hash}
         found |= {Removal(f"allocation/{allocation.name}", name, since) for name, since in withheld.items()}
+    for cloud in status.clouds or ():
+        texts = [cloud.approve, *(finding.message for each in cloud.balancers for finding in each.findings)]
+        found |= {Removal(*parts) for text in texts for parts in COMMAND.findall(text)}
     return found | {Removal(*parts) for cluster in status.clusters for parts in COMMAND.findall(cluster.error)}
 
 

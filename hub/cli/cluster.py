@@ -23,6 +23,7 @@ from hub.cli.options import (
     verbose,
 )
 from hub.cli.render import one_line, warn
+from hub.errors import did_you_mean
 
 if TYPE_CHECKING:
     from hub.onboarding.remote import Step
@@ -70,6 +71,15 @@ _remote_options = (
 )
 
 
+def _cloud_parts(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...]:
+    known = ("nodes", "load-balancers", "delete-nodes")
+    parts = tuple(sorted({part.strip() for part in (text or "").split(",") if part.strip()}))
+    if unknown := [part for part in parts if part not in known]:
+        hint = did_you_mean(unknown[0], known, f"known: {', '.join(known)}")
+        raise click.BadParameter(f"{unknown[0]!r} is no part of a cloud controller ({hint})", param=parameter)
+    return parts
+
+
 def _remote(function: Any) -> Any:
     for option in reversed(_remote_options):
         function = option(function)
@@ -94,6 +104,15 @@ def _remote(function: Any) -> Any:
     metavar="NAMESPACE,…",
     callback=_namespaces,
     help="With --allow-allocations: namespaces whose Pods the account may list and evict.",
+)
+@click.option(
+    "--cloud",
+    is_flag=False,
+    flag_value="nodes,load-balancers",
+    metavar="[=PARTS]",
+    callback=_cloud_parts,
+    help="Let the account be the cluster's cloud controller: nodes, load-balancers, delete-nodes. "
+    "[without PARTS: nodes,load-balancers]",
 )
 @click.option(
     "--allowed-cidr",
@@ -133,6 +152,7 @@ def add(
     allow_services: tuple[str, ...],
     allow_allocations: bool,
     allow_evictions: tuple[str, ...],
+    cloud: tuple[str, ...],
     allowed_cidr: tuple[Any, ...],
     token_lifetime: int,
     print_manifests: bool,
@@ -161,6 +181,7 @@ def add(
         tuple(sorted(set(allow_services))),
         allocations=allow_allocations,
         evictions=tuple(sorted(set(allow_evictions))),
+        cloud=cloud,
     )
     if print_manifests:
         click.echo(manifests_with_script(access, f"{token_lifetime}s"), nl=False)

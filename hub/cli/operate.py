@@ -51,7 +51,8 @@ def approve(
 ) -> int:
     """Approve a withheld removal: the endpoints that were shown with HASH, or fewer of them, and no others.
 
-    SUBJECT is NAMESPACE/SERVICE, cluster/NAME, allocation/NAME (moves of reserved addresses) or registry. Without
+    SUBJECT is NAMESPACE/SERVICE, cluster/NAME, allocation/NAME (moves of reserved addresses), cloud/CLUSTER
+    (deletions of Nodes, balancers of other controllers) or registry. Without
     arguments, list the removals that are withheld, each with the command that approves it. They are read from the
     running hub (--server) if it leads, else from its slices, which know only removals of Services. A hash that stands
     for none of them is refused. If the running hub has another owner than --owner, the hub's own is used.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import click
@@ -19,8 +20,9 @@ from hub.cli.server import Server, fetch
 from hub.cli.withheld import lines, registry_lines
 from hub.registry.spec import REGISTRY_HELD
 from hub.report.state import observed
-from hub.report.values import NOT_PROBED, Cluster, Service, Status
+from hub.report.values import NOT_PROBED, Cluster, ClusterCloud, Service, Status
 
+CLOUDS: Final = ("CLUSTER", "CLOUD", "DUTY", "NODES", "BALANCERS", "ERROR")
 CLUSTERS: Final = ("CLUSTER", "MODE", "STATE", "SINCE", "NODES", "ERROR")
 SERVICES: Final = ("SERVICE", "STATUS", "READY", "SOURCES")
 
@@ -75,10 +77,29 @@ def text(found: Status) -> str:
         parts.append(table(CLUSTERS, map(cluster_row, found.clusters)))
     if found.allocations is not None:
         parts.append(summary(found.allocations))
+    if found.clouds:
+        parts.append(table(CLOUDS, map(cloud_row, found.clouds)))
     if found.services:
         parts.append(table(SERVICES, map(service_row, found.services)))
     parts += notes(found)
     return "\n\n".join(parts) or "nothing: no clusters, no services"
+
+
+def cloud_row(found: ClusterCloud) -> tuple[str, ...]:
+    """A row about a cluster's cloud controller."""
+    states = Counter(balancer.state for balancer in found.balancers)
+    return (
+        found.cluster,
+        found.provider,
+        found.duty,
+        _counted(found.node_states),
+        _counted(states),
+        found.error or found.message,
+    )
+
+
+def _counted(states: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {state}" for state, number in sorted(states.items())) or "-"
 
 
 def notes(found: Status) -> Iterator[str]:

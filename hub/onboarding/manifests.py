@@ -2,13 +2,14 @@
 
 The account renews its own token, so it may create tokens for itself. With ``--allow-services`` it may also read the
 Services and EndpointSlices of some namespaces. With ``--allow-allocations`` it may also patch Nodes, and with
-``--allow-evictions`` evict Pods of some namespaces. All objects carry the label managed-by, which identifies them as
-the hub's, and a label with the cluster's name in the registry.
+``--allow-evictions`` evict Pods of some namespaces. With ``--cloud`` it may be the cluster's cloud controller. All
+objects carry the label managed-by, which identifies them as the hub's, and a label with the cluster's name in the
+registry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -50,6 +51,32 @@ EVICTION_RULES: Final = (
 )
 """Permission to see which Pods belong to a workload, and to evict them from a Node that its address has left."""
 
+EVENT_RULE: Final = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
+CLOUD_RULES: Final[Mapping[str, Sequence[Manifest]]] = {
+    "nodes": (
+        {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch"]},
+        EVENT_RULE,
+    ),
+    "delete-nodes": ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["delete"]},),
+    "load-balancers": (
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["services/status"], "verbs": ["patch"]},
+        EVENT_RULE,
+    ),
+}
+"""Part of a cloud controller -> its permissions. services/status cannot change a Service's ``spec``."""
+LEASES: Final = ("cloud-controller-manager", "endpointslice-hub-cloud")
+LEASE_RULES: Final = (
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "resourceNames": list(LEASES),
+        "verbs": ["get", "update", "watch"],
+    },
+)
+"""Permission to hold the Lease of cloud controllers, in kube-system."""
+
 
 class Access(msgspec.Struct, frozen=True):
     """The account and its permissions in a remote cluster.
@@ -60,6 +87,7 @@ class Access(msgspec.Struct, frozen=True):
         services: namespaces whose Services and EndpointSlices the account may read.
         allocations: whether the account may change labels of Nodes.
         evictions: namespaces whose Pods the account may evict.
+        cloud: the parts of a cloud controller that the account may be: keys of ``CLOUD_RULES``.
     """
 
     cluster: str
@@ -67,6 +95,7 @@ class Access(msgspec.Struct, frozen=True):
     services: tuple[str, ...] = ()
     allocations: bool = False
     evictions: tuple[str, ...] = ()
+    cloud: tuple[str, ...] = ()
 
     @property
     def account(self) -> tuple[str, str]:
@@ -85,6 +114,11 @@ class Access(msgspec.Struct, frozen=True):
     def allocations_role(self) -> str:
         """The same for the permissions of ``allocations`` and ``evictions``."""
         return f"{self.namespace}-allocations"
+
+    @property
+    def cloud_role(self) -> str:
+        """The same for the permissions of ``cloud``."""
+        return f"{self.namespace}-cloud"
 
 
 def manifests(access: Access) -> list[Manifest]:
@@ -108,6 +142,11 @@ def manifests(access: Access) -> list[Manifest]:
         made += _granted(access, "Cluster", access.allocations_role, "", ALLOCATION_RULES, subjects)
     for namespace in sorted(set(access.evictions)):
         made += _granted(access, "", access.allocations_role, namespace, EVICTION_RULES, subjects)
+    if access.cloud:
+        rules = [rule for part in sorted(access.cloud) for rule in CLOUD_RULES[part]]
+        unique = [rule for index, rule in enumerate(rules) if rule not in rules[:index]]
+        made += _granted(access, "Cluster", access.cloud_role, "", unique, subjects)
+        made += _granted(access, "", access.cloud_role, "kube-system", LEASE_RULES, subjects)
     return made
 
 

@@ -14,6 +14,7 @@ from hub.kube.wire import NODES
 from hub.model import Node
 from hub.onboarding.manifests import (
     ACCOUNT,
+    CLOUD_RULES,
     CLUSTER,
     SELECTOR,
     Access,
@@ -144,6 +145,7 @@ async def more_rights(admin: Admin, access: Access) -> list[str]:
         labels = not access.allocations and await admin.find("ClusterRole", access.allocations_role) is not None
         services = await _role_namespaces(admin, access.role) - set(access.services)
         evictions = await _role_namespaces(admin, access.allocations_role) - set(access.evictions)
+        cloud = not access.cloud and await admin.find("ClusterRole", access.cloud_role) is not None
     except Forbidden:
         return []
     except HubError as error:
@@ -152,6 +154,7 @@ async def more_rights(admin: Admin, access: Access) -> list[str]:
         *([f"read Services in {', '.join(sorted(services))}"] if services else ()),
         *(["change labels of Nodes"] if labels else ()),
         *([f"evict Pods in {', '.join(sorted(evictions))}"] if evictions else ()),
+        *(["be its cloud controller"] if cloud else ()),
     ]
 
 
@@ -240,7 +243,16 @@ async def leftovers(admin: Admin, access: Access) -> list[Manifest]:
     """
     services = tuple(await _role_namespaces(admin, access.role))
     evictions = tuple(await _role_namespaces(admin, access.allocations_role))
-    every = manifests(Access(access.cluster, access.namespace, services, allocations=True, evictions=evictions))
+    every = manifests(
+        Access(
+            access.cluster,
+            access.namespace,
+            services,
+            allocations=True,
+            evictions=evictions,
+            cloud=tuple(CLOUD_RULES),
+        )
+    )
     found = [await _find(admin, manifest) for manifest in reversed(every)]
     return [
         existing

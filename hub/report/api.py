@@ -15,6 +15,7 @@ from aiohttp import web
 from hub.model import TargetKey
 from hub.report import reasons
 from hub.report.allocations import allocations_of
+from hub.report.clouds import clouds_of
 from hub.report.detail import ADDRESSES, cluster_detail, prepare_detail
 from hub.report.openapi import document
 from hub.report.past import history as past
@@ -72,6 +73,7 @@ def routes(site: Site) -> list[web.RouteDef]:
         web.get("/api/v1/why", why),
         web.get("/api/v1/history", partial(_history, site)),
         web.get("/api/v1/allocations", partial(_allocations, site)),
+        web.get("/api/v1/clouds", partial(_clouds, site)),
         web.get("/openapi.json", _openapi),
         web.get("/metrics", metrics),
     ]
@@ -98,6 +100,13 @@ async def _allocations(site: Site, request: web.Request) -> web.StreamResponse:
         return msgspec.json.encode(allocations_of(site.hub))
 
     return answer(request, await site.cached(("allocations",), made))
+
+
+async def _clouds(site: Site, request: web.Request) -> web.StreamResponse:
+    async def made() -> bytes:
+        return msgspec.json.encode(clouds_of(site.hub))
+
+    return answer(request, await site.cached(("clouds",), made))
 
 
 async def _history(site: Site, request: web.Request) -> web.StreamResponse:

@@ -70,7 +70,15 @@ class Collector:
         for part in (self._targets, self._probes, self._work):
             part()
         known = [(metric, self._rows.pop(metric, [])) for metric in m.METRICS]
-        return known + sorted(self._rows.items(), key=lambda row: row[0].name) + self._allocations()
+        own = sorted(self._rows.items(), key=lambda row: row[0].name)
+        return known + own + self._allocations() + self._clouds()
+
+    def _clouds(self) -> Collected:
+        if self._hub.controlling is None or not self._hub.controlling.clusters:
+            return []
+        from hub.report.collect_clouds import collect  # only hubs with a cloud controller import it
+
+        return collect(self._hub.controlling)
 
     def _allocations(self) -> Collected:
         if self._hub.allocating is None or self._hub.registry.allocations is None:

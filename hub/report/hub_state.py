@@ -30,6 +30,7 @@ from hub.runtime.queue import KeyedQueue
 
 if TYPE_CHECKING:
     from hub.allocating.run import Allocating
+    from hub.controlling.run import Controlling
     from hub.views.service import EndpointViews
 
 # ruff: noqa: D102 - the attributes are described where they are defined
@@ -63,6 +64,8 @@ class HubState(Protocol):
 
     @property
     def allocating(self) -> Allocating | None: ...
+    @property
+    def controlling(self) -> Controlling | None: ...
     @property
     def board(self) -> Board: ...
     @property

@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from hub import __version__
-from hub.report.values import Allocations, ClusterDetail, History, Problem, ServiceDetail, Status, Why
+from hub.report.values import Allocations, Clouds, ClusterDetail, History, Problem, ServiceDetail, Status, Why
 
-TYPES: Final = (Status, ServiceDetail, ClusterDetail, Why, History, Allocations, Problem)
+TYPES: Final = (Status, ServiceDetail, ClusterDetail, Why, History, Allocations, Clouds, Problem)
 REF: Final = "#/components/schemas/{name}"
 NAME: Final = {"type": "string", "pattern": "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", "maxLength": 253}
 
@@ -70,6 +70,7 @@ def described(version: str) -> dict[str, Any]:
                 [SERVICE, _query("limit", "newest entries to return, at most 1000", 100)],
             ),
             "/api/v1/allocations": _get("Reserved addresses on nodes", Allocations, []),
+            "/api/v1/clouds": _get("Clusters whose cloud controller the hub is", Clouds, []),
             "/api/v1/endpoints": _views(),
         },
         "components": {

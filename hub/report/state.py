@@ -17,6 +17,7 @@ from hub.decide.explain import condition
 from hub.model import ANNOTATION_PAUSED, LOCAL, Slice, TargetKey
 from hub.registry.spec import SourceSpec
 from hub.report.allocations import allocations_in_status
+from hub.report.clouds import clouds_in_status
 from hub.report.held import approving_flags, held, registry_withheld
 from hub.report.hub_state import HubState
 from hub.report.values import (
@@ -161,6 +162,7 @@ def assembled(hub: HubState, services: Iterable[Service], role: Role | None = No
         tuple(cluster for cluster in clusters if cluster.name != LOCAL or cluster.error),
         tuple(services),
         allocations_in_status(hub),
+        clouds_in_status(hub),
     )
 
 

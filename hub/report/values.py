@@ -252,11 +252,96 @@ class Allocations(_Value, frozen=True):
     kind: str = "Allocations"
 
 
+class CloudFinding(_Value, frozen=True):
+    """What an operator should know about a Node or a balancer."""
+
+    reason: str
+    message: str
+
+
+class CloudNode(_Value, frozen=True):
+    """A Node of a cluster whose cloud controller the hub is.
+
+    Attributes:
+        state: ready, working, waiting, failing, withheld or foreign.
+        message: why it is not ready.
+    """
+
+    name: str
+    state: str
+    message: str = ""
+    provider_id: str = ""
+    findings: tuple[CloudFinding, ...] = ()
+
+
+class CloudBalancer(_Value, frozen=True):
+    """A Service of type LoadBalancer, and what the cloud has for it.
+
+    Attributes:
+        service: ``namespace/name``.
+        state: ready, working, waiting, failing, withheld or foreign.
+        since: since when, RFC 3339.
+        message: why it is not ready.
+        ids: kind -> id of the objects in the cloud.
+        ingress: where it can be reached.
+        steps: what comes next, in order.
+    """
+
+    service: str
+    state: str
+    since: str = ""
+    message: str = ""
+    ids: dict[str, str] = {}
+    ingress: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+    findings: tuple[CloudFinding, ...] = ()
+
+
+class ClusterCloud(_Value, frozen=True):
+    """A cluster whose cloud controller the hub is.
+
+    Attributes:
+        mode: manage or observe.
+        duty: held, elsewhere (another cloud controller has the Lease), or waiting.
+        reason: why nothing is written now, such as OtherCloudController or ClusterNotReady; "" if something may be.
+        message: the same in words.
+        error: the last error of the cloud; "" if there is none.
+        node_states: state -> number of Nodes.
+        nodes: empty in a Status.
+        leftovers: objects in the cloud whose Service does not exist.
+        approve: the command that approves withheld deletions of Nodes; "" if none is withheld.
+    """
+
+    cluster: str
+    provider: str
+    cluster_name: str
+    mode: str
+    duty: str
+    holder: str = ""
+    reason: str = ""
+    message: str = ""
+    error: str = ""
+    node_states: dict[str, int] = {}
+    nodes: tuple[CloudNode, ...] = ()
+    balancers: tuple[CloudBalancer, ...] = ()
+    leftovers: tuple[str, ...] = ()
+    approve: str = ""
+
+
+class Clouds(_Value, frozen=True):
+    """All clusters with a cloud controller; the answer to ``GET /api/v1/clouds``."""
+
+    clusters: tuple[ClusterCloud, ...] = ()
+    api_version: str = API_VERSION
+    kind: str = "Clouds"
+
+
 class Status(_Value, frozen=True):
     """The state of the hub at one moment; the answer to ``GET /api/v1/status``.
 
     Attributes:
         allocations: without ``whyNot``, ``described`` and ``calls``; null if the registry has no ``allocations:``.
+        clouds: without ``nodes``; null if no cluster has ``cloud:``.
     """
 
     hub: Replica = Replica()
@@ -264,6 +349,7 @@ class Status(_Value, frozen=True):
     clusters: tuple[Cluster, ...] = ()
     services: tuple[Service, ...] = ()
     allocations: Allocations | None = None
+    clouds: tuple[ClusterCloud, ...] | None = None
     api_version: str = API_VERSION
     kind: str = "Status"
 

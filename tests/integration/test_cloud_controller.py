@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from hub.cli import cli
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import BrightboxThread, CloudScene, cloud_scene
+from tests.support.brightbox import LEASE, BrightboxThread, CloudScene, cloud_scene
 from tests.support.hub import RunningHub
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager"
 
 
 @pytest.fixture
@@ -85,3 +89,60 @@ def test_balancers_follow_the_nodes(scene: CloudScene) -> None:
         eventually(
             lambda: [row["id"] for row in account.find("server_groups", "web.edge.eu")[0]["servers"]] == [second], 30
         )
+
+
+def test_the_hub_shows_its_nodes_and_balancers(scene: CloudScene) -> None:
+    """`hub balancers` and `hub status` show states and ids, and /metrics counts them."""
+    port = free_port()
+    with RunningHub(scene.world, port=port, **scene.options):
+        node = scene.add_node()
+        scene.add_service()
+        eventually(lambda: scene.hostnames() != [], 40)
+        server = ["--server", f"http://127.0.0.1:{port}"]
+        shown = CliRunner().invoke(cli, ["balancers", "-o", "json", *server])
+        [cluster] = json.loads(shown.stdout)["clusters"]
+        assert (cluster["cluster"], cluster["provider"], cluster["duty"], cluster["mode"]) == (
+            "eu",
+            "brightbox",
+            "held",
+            "manage",
+        )
+        assert [(each["name"], each["state"]) for each in cluster["nodes"]] == [(node, "ready")]
+        [balancer] = cluster["balancers"]
+        assert (balancer["service"], balancer["state"]) == ("edge/web", "ready")
+        assert balancer["ingress"] == scene.hostnames()
+        assert sorted(balancer["ids"]) == ["cloud_ip", "firewall_policy", "load_balancer", "server_group"]
+        table = CliRunner().invoke(cli, ["balancers", "eu", *server]).stdout
+        assert "edge/web" in table
+        assert "duty held" in table
+        unknown = CliRunner().invoke(cli, ["balancers", "euu", *server])
+        assert (unknown.exit_code, "did you mean eu" in unknown.stderr) == (1, True)
+        status = CliRunner().invoke(cli, ["status", *server]).stdout
+        assert "brightbox" in status
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        assert 'endpointslice_hub_cloud_duty{cluster="eu"} 1' in text
+        assert 'endpointslice_hub_cloud_nodes{cluster="eu",state="ready"} 1' in text
+        assert 'endpointslice_hub_cloud_balancers{cluster="eu",state="ready"} 1' in text
+        assert 'endpointslice_hub_cloud_steps_total{cluster="eu",error="",step="create-load-balancer"} 1' in text
+
+
+def test_observe_writes_nothing_anywhere(scene: CloudScene) -> None:
+    """In mode observe the Node keeps its taint, the Service gets no finalizer, no Lease is taken."""
+    scene.write(mode="observe")
+    port = free_port()
+    with RunningHub(scene.world, port=port, **scene.options):
+        node = scene.add_node()
+        scene.add_service()
+        server = ["--server", f"http://127.0.0.1:{port}"]
+
+        def steps() -> list[str]:
+            shown = json.loads(CliRunner().invoke(cli, ["balancers", "-o", "json", *server]).stdout)
+            return [step for each in shown["clusters"][0]["balancers"] for step in each["steps"]]
+
+        eventually(lambda: "create Cloud IP web.edge.eu" in steps(), 30)
+        assert [text.split()[0] for text in steps()] == ["create", "create", "create", "create", "create", "map"]
+        assert not scene.initialized(node)
+        assert "finalizers" not in scene.service()["metadata"]
+        assert scene.writes == []
+        assert not scene.remote.api.exists(LEASE)

@@ -14,12 +14,10 @@ import pytest
 from hub_provider_brightbox.testing import CLIENT, SECRET
 
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import BrightboxThread, CloudScene, cloud_scene
+from tests.support.brightbox import LEASE, BrightboxThread, CloudScene, cloud_scene
 from tests.support.hub import ROOT
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
-
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager"
 
 
 @pytest.fixture

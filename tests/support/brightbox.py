@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import yaml
 from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake
 
+from hub.onboarding.manifests import CLOUD_RULES, LEASE_RULES
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import World
@@ -19,14 +20,11 @@ from tests.support.hub import World
 T = TypeVar("T")
 
 UNINITIALIZED = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
-RULES = (
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch", "delete"]},
-    {"apiGroups": [""], "resources": ["nodes/status", "services/status"], "verbs": ["patch"]},
-    {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update", "watch"]},
-)
-"""What ``hub cluster add --cloud`` grants."""
+RULES = (*(rule for rules in CLOUD_RULES.values() for rule in rules), *LEASE_RULES)
+"""What ``hub cluster add --cloud=nodes,load-balancers,delete-nodes`` grants."""
+
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager"
 
 
 class BrightboxThread:
@@ -150,6 +148,8 @@ def cloud_scene(hub_cluster: ApiServer, remote: ApiServer, folder: Path, cloud: 
     """A cluster ``eu`` without Nodes, and the registry that makes the hub its cloud controller."""
     world = World(folder, hub_cluster, {"eu": remote}).prepare()
     remote.grant("hub", *RULES)
+    if remote.api.exists(LEASE):  # of an earlier test
+        remote.api.delete(LEASE)
     made = CloudScene(world, remote, cloud)
     made.write()
     return made

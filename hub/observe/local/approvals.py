@@ -39,7 +39,7 @@ class Approval(msgspec.Struct, frozen=True):
     """One entry of the ConfigMap.
 
     Attributes:
-        kind: ``service``, ``cluster``, ``allocation`` or ``registry``.
+        kind: ``service``, ``cluster``, ``allocation``, ``cloud`` or ``registry``.
         target: ``namespace/name`` of the Service, the cluster's or the allocation's name, or "".
         by: name of the operator who approved.
         expires: when the approval ends.
@@ -81,11 +81,11 @@ def flags(owner: str, namespace: str) -> str:
 
 
 def subject(text: str) -> tuple[str, str]:
-    """Kind and target: of ``registry``, ``cluster/NAME``, ``allocation/NAME`` or ``NAMESPACE/SERVICE``."""
+    """Kind and target: of ``registry``, ``cluster``, ``allocation`` or ``cloud/NAME``, or ``NAMESPACE/SERVICE``."""
     if text == "registry":
         return "registry", ""
     kind, _, name = text.partition("/")
-    return (kind, name) if kind in ("cluster", "allocation") else ("service", text)
+    return (kind, name) if kind in ("cluster", "allocation", "cloud") else ("service", text)
 
 
 async def approve(
