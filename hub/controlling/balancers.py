@@ -16,7 +16,7 @@ from hub.controller.course import Act, Memory, Observe, Publish, Release, Rest, 
 from hub.controller.record import Kept
 from hub.controller.services import BalancedService, Guard, Wanted, balanced, names, role, wanted
 from hub.controlling.carry import FAILED, Carrier
-from hub.controlling.leftovers import Leftover, Leftovers
+from hub.controlling.leftovers import Leftovers
 from hub.controlling.services import Services
 from hub.controlling.site import Observation, Outlook, Site
 from hub.controlling.told import Board, Told, standby_of
@@ -105,9 +105,9 @@ class BalancerPart:
         return self.carrier.steps
 
     @property
-    def leftovers(self) -> tuple[Leftover, ...]:
-        """Objects without a Service."""
-        return self._leftovers.found
+    def leftovers(self) -> tuple[str, ...]:
+        """Objects without a Service, by name, for an operator."""
+        return tuple(str(left) for left in self._leftovers.found)
 
     # --- what wakes it ----------------------------------------------------------------------------------
 

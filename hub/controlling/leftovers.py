@@ -39,6 +39,9 @@ class Leftover(NamedTuple):
     since: float
     withheld: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.name}: {', '.join(self.objects)}{self.withheld and f' ({self.withheld})'}"
+
 
 class Leftovers:
     """Looks for leftovers of one cluster.

@@ -21,6 +21,8 @@ PATHS: Final[Mapping[Kind, str]] = {
 }
 ID: Final = re.compile(r"(srv|lba|cip|grp|fwp|fwr)-[0-9a-z]{5,}")
 GONE: Final = ("deleted",)
+UNLISTED: Final = "unlisted"
+"""Key of an object that the last observation did not have, and the answer to its creation has."""
 _SUFFIX: Final = re.compile(r"#type:container\s*$")
 
 
@@ -135,13 +137,21 @@ def after(seen: Inventory, step: Step, done: Done) -> Inventory:
         case "rule":
             policy = str(request["policy"])
             return seen.changed("firewall_policy", lambda objects: _with_rule(objects, policy, answer))
+        case "create" if answer.get("id"):
+            # A list that has it is newer than the answer; one that has not may be older.
+            return seen.changed(kind, lambda objects: objects.setdefault(str(answer["id"]), {**answer, UNLISTED: True}))
         case _ if answer.get("id"):
-            return seen.changed(kind, lambda objects: objects.update({str(answer["id"]): answer}))
+            return seen.changed(kind, lambda objects: _changed(objects, str(answer["id"]), answer))
     return seen
 
 
+def _changed(objects: dict[str, Object], id_: str, answer: Object) -> None:
+    if id_ in objects:  # else it was deleted since
+        objects[id_] = {**answer, UNLISTED: objects[id_].get(UNLISTED, False)}
+
+
 def _deleted(objects: dict[str, Object], id_: str, answer: Object) -> None:
-    if answer.get("status") == "deleting":
+    if answer.get("status") == "deleting" and id_ in objects and not objects[id_].get(UNLISTED):
         objects[id_] = answer
     else:
         objects.pop(id_, None)
