@@ -31,9 +31,14 @@ NEVER: Final = float("-inf")
 
 
 class Hold(NamedTuple):
-    """Write the finalizer and the record."""
+    """Write the finalizer and the record.
+
+    Attributes:
+        adds: the kinds that are new in its intent.
+    """
 
     record: Record
+    adds: frozenset[str] = frozenset()
 
 
 class Perform(NamedTuple):
@@ -95,8 +100,8 @@ class Memory(msgspec.Struct):
         made: the steps that an observation may not show yet.
         stale: observations that began earlier do not count.
         written_at: when the last write to the cloud ended.
-        held_at: when this process wrote the intent.
-        intends: whether this process wrote the record's intent.
+        held_at: when this process wrote the finalizer or the intent.
+        intends: kinds in the record's intent that this process added to it.
         uncertain: kind of object -> when a creation without an answer is visible at the latest.
         want: what the Service wanted when it was looked at last.
         writes: (what was written, when), while ``want`` is the same.
@@ -108,7 +113,7 @@ class Memory(msgspec.Struct):
     stale: float = NEVER
     written_at: float = NEVER
     held_at: float = NEVER
-    intends: bool = False
+    intends: frozenset[str] = frozenset()
     uncertain: dict[str, float] = {}
     want: Balancer | None = None
     writes: list[tuple[bytes, float]] = []
@@ -126,18 +131,22 @@ class Memory(msgspec.Struct):
         """The kinds of objects that the steps in ``made`` created or deleted."""
         return {kind for made in self.made for kind in (made.step.creates, made.step.destroys)}
 
+    def created(self) -> list[str]:
+        """The kinds of objects that this process created a moment ago, or may have created."""
+        return sorted({*self.uncertain, *(made.step.creates for made in self.made if made.step.creates)})
+
     def wants(self, want: Balancer | None) -> None:
         """Note what the Service wants now."""
         if want != self.want:
             self.want, self.writes = want, []
 
-    def held(self, now: float) -> None:
+    def held(self, act: Hold, now: float) -> None:
         """The finalizer and the intent are written."""
-        self.held_at, self.intends = now, True
+        self.held_at, self.intends = now, self.intends | act.adds
 
     def published(self, act: Publish, now: float) -> None:
         """The ingress and the record are written."""
-        self.intends = False
+        self.intends = frozenset()
         self.writes.append((_written(act), now))
 
     def performed(self, step: Step, done: Done, now: float) -> None:
@@ -235,7 +244,7 @@ def ensure(scene: Scene, memory: Memory) -> Act:
         return Rest("waiting", first.message, first.after, Finding(first.reason, first.message))
     if not scene.ingress:
         return Rest("waiting", "the cloud states no address of the load balancer yet", Wait("", "").after)
-    return Rest("ready")
+    return _confirmed(scene, memory) or Rest("ready")
 
 
 def remove(scene: Scene, memory: Memory) -> Act:
@@ -291,11 +300,14 @@ def _before_creation(scene: Scene, memory: Memory, step: Step) -> Hold | Observe
         return foreign
     if (old := _old(scene, _visible_at(scene, memory, {step.creates}), step.summary)) is not None:
         return old
-    intent = scene.record.intent
-    if not (scene.service.held and memory.intends and intent is not None and step.creates in intent.make):
-        make = tuple(dict.fromkeys(item.creates for item in scene.planned if isinstance(item, Step) and item.creates))
-        made = tuple(dict.fromkeys((*_made(scene), *make)))
-        return Hold(replace(scene.record, made=made, intent=Intent(scene.wall, make)))
+    intended = scene.record.intent.make if scene.record.intent is not None else ()
+    if not scene.service.held or step.creates not in intended:
+        planned = [item.creates for item in scene.planned if isinstance(item, Step) and item.creates]
+        # What was intended or made already stays so: it may not be visible yet.
+        make = dict.fromkeys((*intended, *memory.created(), *planned))
+        intent, adds = Intent(scene.wall, tuple(make)), frozenset(make.keys() - set(intended))
+        made = tuple(dict.fromkeys((*_made(scene), *intent.make)))
+        return Hold(replace(scene.record, made=made, intent=intent), adds)
     return _old(scene, max(memory.held_at, scene.creates_after), step.summary)
 
 
@@ -324,7 +336,7 @@ def _visible_at(scene: Scene, memory: Memory, kinds: Collection[str]) -> float:
     """When all objects of these kinds that may exist are visible."""
     intent, service = scene.record.intent, scene.service
     at = max((memory.uncertain.get(kind, NEVER) for kind in kinds), default=NEVER)
-    intended = intent is not None and not memory.intends and not set(kinds).isdisjoint(intent.make)
+    intended = intent is not None and set(kinds) & (set(intent.make) - memory.intends)
     # An earlier process may have made them seconds ago: the record names them, or nothing is recorded at all.
     lost = (set(kinds) & scene.record.ids.keys()) - scene.found.keys() - memory.touched()
     if intended or lost or (service.held and not scene.kept.valid):
@@ -359,6 +371,14 @@ def _publish(scene: Scene) -> Publish | None:
     if same and [*map(_stored, scene.ingress)] == [*map(_stored, service.ingress)]:
         return None
     return Publish(record, scene.ingress)
+
+
+def _confirmed(scene: Scene, memory: Memory) -> Observe | Rest | None:
+    """Objects that an earlier process deleted may still be listed: what was built on them is looked at once more."""
+    after = memory.born + LAG
+    if not memory.writes or scene.begun >= after or scene.found.keys() <= memory.touched():
+        return None
+    return Observe(after) if after <= scene.now else Rest("ready", "", after - scene.now)
 
 
 def _stored(entry: Ingress) -> Ingress:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from hub.cloud.balancers import Intent, Record
+from hub.cloud.balancers import Done, Intent, Record, Step
 from hub.controller.services import Names
 
 ANNOTATION: Final = "endpointslice-hub/load-balancer"
@@ -46,6 +47,11 @@ class Kept(NamedTuple):
     def valid(self) -> bool:
         """Whether there is a record."""
         return bool(self.cluster)
+
+    def full(self, recent: Iterable[tuple[Step, Done]]) -> Record:
+        """The record with what steps created since it was written; without a record names find everything."""
+        ids = {kind: id_ for _, done in recent for kind, id_ in done.ids.items()} if self.valid else {}
+        return msgspec.structs.replace(self.record, ids={**self.record.ids, **ids}) if ids else self.record
 
 
 def empty(named: Names) -> Record:

@@ -331,11 +331,8 @@ class BalancerPart:
     ) -> tuple[Scene, Outlook]:
         site, spec = self._site, self._site.spec
         recent = memory.recent(seen.begun)
-        ids = {**kept.record.ids}
-        for _, done in recent:
-            ids.update(done.ids)
         balancer = want.balancer if want is not None else None
-        outlook = await site.account.plan(balancer, seen.value, replace(kept.record, ids=ids), recent)
+        outlook = await site.account.plan(balancer, seen.value, kept.full(recent), recent)
         scene = Scene(
             site.name,
             spec.cluster_name,

@@ -107,7 +107,7 @@ class Carrier:
             self._begin(key, service, want)
         if isinstance(act, Hold):
             await self._patch(service, held, act.record)
-            memory.held(now())
+            memory.held(act, now())
         elif isinstance(act, Publish):
             await self._patch(service, held, act.record, msgspec.to_builtins(act.ingress))
             memory.published(act, now())
