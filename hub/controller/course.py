@@ -313,7 +313,9 @@ def _before_creation(scene: Scene, memory: Memory, step: Step) -> Hold | Observe
 
 def _unheld(scene: Scene) -> Hold | None:
     """The finalizer is there before anything is written to the cloud."""
-    return None if scene.service.held else Hold(replace(scene.record, made=_made(scene)))
+    if scene.service.held:
+        return None
+    return Hold(replace(scene.record, ids=dict(scene.found), made=_made(scene)))
 
 
 def _foreign(scene: Scene) -> Rest | None:

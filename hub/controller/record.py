@@ -70,8 +70,10 @@ def read(text: str, named: Names, provider: str) -> Kept:
     nothing = Kept(empty(named))
     if not text:
         return nothing
+    if len(text) > LONGEST:
+        return nothing._replace(ignored=f"it is longer than {LONGEST} characters")
     try:
-        found = _decode(text[: LONGEST + 1].encode())
+        found = _decode(text.encode())
     except (msgspec.DecodeError, ValueError, RecursionError):
         return nothing._replace(ignored="it cannot be read")
     if found.v != VERSION:
