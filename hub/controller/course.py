@@ -166,8 +166,12 @@ class Memory(msgspec.Struct):
 
     def pending(self, step: Step, now: float) -> bool:
         """Whether this step was the last of its kind, and may not be visible yet."""
-        last = next((made for made in reversed(self.made) if made.step.kind == step.kind), None)
-        return last is not None and last.step == step and now < last.at + LAG
+        for made in reversed(self.made):
+            if step.creates and made.step.destroys == step.creates:
+                return False
+            if made.step.kind == step.kind:
+                return made.step == step and now < made.at + LAG
+        return False
 
     def contended(self, act: Perform | Publish, now: float) -> float:
         """Seconds for which a write is not made again; 0 if it may be made."""

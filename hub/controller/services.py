@@ -69,6 +69,11 @@ class BalancedService(msgspec.Struct, frozen=True):
         return self.annotations.get(ANNOTATION_PAUSED) == "true"
 
     @property
+    def asked(self) -> BalancedService:
+        """What its owner asks for: the Service without what the hub writes."""
+        return msgspec.structs.replace(self, resource_version="", finalizers=(), ingress=(), record="")
+
+    @property
     def relevant(self) -> bool:
         """Whether the hub must know it."""
         return self.kind == "LoadBalancer" or self.held or bool(self.record)

@@ -60,6 +60,20 @@ class Look(NamedTuple):
     memory: Memory
 
 
+class Backoff(NamedTuple):
+    """A failed pass.
+
+    Attributes:
+        service: the Service when it failed; a change of it is looked at at once.
+        number: of failures in a row.
+        due: when the next pass may begin.
+    """
+
+    service: BalancedService
+    number: int
+    due: float
+
+
 class BalancerPart:
     """Makes, keeps and removes the load balancers of one cluster's Services.
 
@@ -76,12 +90,12 @@ class BalancerPart:
         self.failures = 0
         self._site = site
         self._queue: KeyedQueue[ObjectKey] = KeyedQueue(site.clock)
-        self.services = Services(site.name, site.client, site.clock, self._service_changed, self.state_changed)
+        self.services = Services(site.name, site.client, site.clock, self._queue.add, self.state_changed)
         self.carrier = Carrier(site, self.services)
         self._board = Board(site)
         self._leftovers = Leftovers(site, self.services, self.carrier, self._memory)
         self._memories: dict[ObjectKey, Memory] = {}
-        self._failures: dict[ObjectKey, int] = {}
+        self._backoffs: dict[ObjectKey, Backoff] = {}
         self._guard = Guard(site.name)
         self._nodes: dict[str, BalancerNode] | None = None
         """The nodes that balancers have; None until they were looked at."""
@@ -126,11 +140,8 @@ class BalancerPart:
             self.nodes_changed((), ())
         self._all_again()
 
-    def _service_changed(self, key: ObjectKey) -> None:
-        self._failures.pop(key, None)
-        self._queue.add(key)
-
     def _all_again(self) -> None:
+        self._backoffs = {key: backoff._replace(due=course.NEVER) for key, backoff in self._backoffs.items()}
         for key in self.services.objects:
             self._queue.add(key)
 
@@ -203,28 +214,36 @@ class BalancerPart:
     async def _work(self) -> None:
         while True:
             key = await self._queue.get()
-            self.syncs += 1
             try:
-                again = await self._pass(key)
-                self._failures.pop(key, None)
+                again = self._resting(key)
+                if again is None:
+                    self.syncs += 1
+                    again = await self._pass(key)
+                    self._backoffs.pop(key, None)
             except (Conflict, NotFound) as error:
                 log.debug("cluster %s: Service %s has changed: %s", self._site.name, key, error)
                 again = READ_AGAIN
+            except NotLeader as error:
+                log.debug("cluster %s: Service %s: not written: %s", self._site.name, key, error)
+                again = RETRY_FIRST
             except Exception as error:  # noqa: BLE001 - one Service must not stop the others
                 again = self._failed(key, error)
             finally:
                 self._queue.done(key)
-            if again is not None:
+            if again is not None and again != float("inf"):
                 self._queue.add_after(key, again)
             await asyncio.sleep(0)
 
-    def _failed(self, key: ObjectKey, error: Exception) -> float | None:
+    def _resting(self, key: ObjectKey) -> float | None:
+        """Seconds until a pass that has failed is made again; None if it may begin: the Service has changed since."""
+        backoff, now = self._backoffs.get(key), self._site.clock.now()
+        if backoff is None or now >= backoff.due or self.services.objects.get(key) != backoff.service:
+            return None
+        return backoff.due - now
+
+    def _failed(self, key: ObjectKey, error: Exception) -> float:
         """Note a failed pass; returns the seconds until the next one."""
-        if isinstance(error, NotLeader):
-            log.debug("cluster %s: Service %s: not written: %s", self._site.name, key, error)
-            return RETRY_FIRST
         self.failures += 1
-        number = self._failures[key] = self._failures.get(key, 0) + 1
         text = f"Service {key} of cluster {self._site.name}: "
         if isinstance(error, HubError):
             text += str(error)
@@ -232,16 +251,22 @@ class BalancerPart:
         else:
             text += f"{type(error).__name__}, a defect; see the log"
             log.error("%s", text, exc_info=error)
-        if (service := self.services.objects.get(key)) is not None:
-            reason = FAILED[self.carrier.work(service)]
-            self._board.tell(service, "failing", text, findings=(Finding(reason, text),))
-        if isinstance(error, CloudRefusal):
-            return None
-        asked = error.retry_after if isinstance(error, TransientProviderError | ApiError) else None
+        service = self.services.objects.get(key)
+        if service is None:
+            return RETRY_FIRST
+        reason = FAILED[self.carrier.work(service)]
+        self._board.tell(service, "failing", text, findings=(Finding(reason, text),))
+        before = self._backoffs.get(key)
+        number = before.number + 1 if before is not None and before.service.asked == service.asked else 1
+        wait: float = min(RETRY_LAST, RETRY_FIRST * 2 ** min(number - 1, 8)) * random.uniform(1 - JITTER, 1 + JITTER)
+        if isinstance(error, TransientProviderError | ApiError):
+            wait = max(wait, error.retry_after or 0.0)
         if isinstance(error, QuotaExceeded):
-            asked = max(asked or 0.0, RETRY_LAST)
-        wait = min(RETRY_LAST, RETRY_FIRST * 2 ** min(number - 1, 8)) * random.uniform(1 - JITTER, 1 + JITTER)
-        return float(max(asked or 0.0, wait))
+            wait = max(wait, RETRY_LAST)
+        elif isinstance(error, CloudRefusal):
+            wait = float("inf")
+        self._backoffs[key] = Backoff(service, number, self._site.clock.now() + wait)
+        return wait
 
     # --- one Service ------------------------------------------------------------------------------------
 
@@ -296,8 +321,10 @@ class BalancerPart:
         if act.after is not None:
             # Services that wait for the same time may share an observation.
             look.memory.stale = self._site.clock.now() + act.after / 2
-        self._board.tell(service, act.state, act.message, look.outlook, look.findings)
-        return act.after if self._site.halted is None else None
+        halted = self._site.halted
+        message = halted[1] if halted is not None and act.state == "waiting" else act.message
+        self._board.tell(service, act.state, message, look.outlook, look.findings)
+        return act.after if halted is None else None
 
     async def _look(self, key: ObjectKey, service: BalancedService, want: Wanted | None) -> Look:
         """What comes next for a Service."""
@@ -388,7 +415,7 @@ class BalancerPart:
         """The Service has no balancer any more; the memory of its last steps stays for the next Service of its name."""
         self._board.forget(key)
         self.carrier.forget(key)
-        self._failures.pop(key, None)
+        self._backoffs.pop(key, None)
         self._wanted_at.pop(key, None)
         if self._wants.pop(key, None) is not None:
             wants = {balancer.name: balancer for balancer in self._wants.values()}
