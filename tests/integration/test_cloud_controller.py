@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -111,7 +112,7 @@ def test_the_hub_shows_its_nodes_and_balancers(scene: CloudScene) -> None:
         [balancer] = cluster["balancers"]
         assert (balancer["service"], balancer["state"]) == ("edge/web", "ready")
         assert balancer["ingress"] == scene.hostnames()
-        assert sorted(balancer["ids"]) == ["cloud_ip", "firewall_policy", "load_balancer", "server_group"]
+        assert sorted(balancer["ids"]) == ["account", "cloud_ip", "firewall_policy", "load_balancer", "server_group"]
         table = CliRunner().invoke(cli, ["balancers", "eu", *server]).stdout
         assert "edge/web" in table
         assert "duty held" in table
@@ -146,3 +147,59 @@ def test_observe_writes_nothing_anywhere(scene: CloudScene) -> None:
         assert "finalizers" not in scene.service()["metadata"]
         assert scene.writes == []
         assert not scene.remote.api.exists(LEASE)
+
+
+def test_what_another_tool_made_is_adopted_without_a_write(scene: CloudScene) -> None:
+    """Objects of the right names, without record, marker and finalizer: no write to the cloud; the ingress stays."""
+    scene.write(loadBalancers={"settle": "1s"})
+    with RunningHub(scene.world, **scene.options):
+        names = [scene.add_node() for _ in range(2)]
+        eventually(lambda: all(map(scene.initialized, names)), 30)
+        scene.add_service()
+        eventually(lambda: scene.hostnames() != [], 30)
+        made = scene.hostnames()
+    account = scene.cloud.fake.account
+    scene.cloud.call(lambda: [each.update(description=None) for each in account.objects["server_groups"].values()])
+    bare = {"finalizers": None, "annotations": {"endpointslice-hub/load-balancer": None}}
+    scene.remote.api.patch("/api/v1/namespaces/edge/services/web", {"metadata": bare})
+    for key in ("load_balancers", "server_groups"):
+        for each in account.objects[key].values():
+            members = "nodes" if key == "load_balancers" else "servers"
+            scene.cloud.call(lambda each=each, members=members: each[members].reverse())  # type: ignore[misc]
+    before = len(scene.writes)
+    with RunningHub(scene.world, **scene.options):
+        eventually(lambda: scene.service()["metadata"].get("finalizers") == [FINALIZER], 30)
+        assert scene.hostnames() == made
+        assert scene.writes[before:] == []
+        scene.remote.api.delete("/api/v1/namespaces/edge/services/web")
+        eventually(lambda: not scene.remote.api.exists("/api/v1/namespaces/edge/services/web"), 60)
+        assert account.named("web.edge.eu") == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "empty",
+        *(pytest.param(fault, marks=pytest.mark.nightly) for fault in ("error", "empty-object", "half", "silent")),
+    ],
+)
+def test_an_outage_of_the_cloud_removes_nothing(scene: CloudScene, fault: str) -> None:
+    """While half of the Nodes are not Ready and the cloud answers wrongly, no Node and no target of a balancer goes."""
+    scene.write(nodes={"deleteAfter": "1s", "monitor": "5s", "refresh": "30s"}, loadBalancers={"settle": "1s"})
+    account = scene.cloud.fake.account
+    with RunningHub(scene.world, **scene.options):
+        names = sorted(scene.add_node() for _ in range(6))
+        eventually(lambda: all(map(scene.initialized, names)), 30)
+        scene.add_service()
+        eventually(lambda: scene.hostnames() != [], 30)
+        before = scene.writes
+        scene.cloud.call(lambda: scene.cloud.fake.fail(fault, times=None, method="GET"))
+        for name in names[:3]:
+            scene.status(name, "False")
+        time.sleep(12)
+        assert [node["metadata"]["name"] for node in scene.remote.api.list("/api/v1/nodes")] == names
+        assert scene.writes == before
+        scene.cloud.call(scene.cloud.fake.heal)
+        joined = scene.add_node()
+        eventually(lambda: scene.initialized(joined), 90)
+        eventually(lambda: len(account.find("load_balancers", "web.edge.eu")[0]["nodes"]) == 7, 60)

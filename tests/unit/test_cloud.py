@@ -7,7 +7,7 @@ from itertools import combinations
 import msgspec
 import pytest
 
-from hub import cloud
+from hub.cloud import addresses as cloud
 
 STATES: tuple[msgspec.Struct, ...] = (
     cloud.Free("r"),

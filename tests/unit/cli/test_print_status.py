@@ -150,6 +150,7 @@ def test_status_has_a_stable_shape(capsys: pytest.CaptureFixture[str]) -> None:
             }
         ],
         "allocations": None,
+        "clouds": None,
     }
 
 

@@ -31,6 +31,7 @@ class StillHub(SimpleNamespace):
         store.replace({(value.namespace, value.name): value for value in slices}, "1")
         super().__init__(
             allocating=None,
+            controlling=None,
             board=SimpleNamespace(verdicts=dict, reason=lambda *_: ""),
             clock=ManualClock(),
             elector=SimpleNamespace(identity="hub-0", holder="hub-0"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from hub.plugin.clouds import Absent, CloudNode, Instance, InstanceAnswer, NodeAddress, Unknown
-from hub_provider_brightbox.client import Client, Object
+from hub_provider_brightbox.client import Client
+from hub_provider_brightbox.shapes import Object, as_object, as_objects
 
 PROVIDER_ID: Final = re.compile(r"brightbox://(?P<id>srv-[0-9a-z]{5,})")
 SERVER: Final = re.compile(r"srv-[0-9a-z]{5,}")
@@ -34,16 +36,12 @@ class BrightboxInstances:
     async def instances(self, nodes: Sequence[CloudNode], /) -> Mapping[str, InstanceAnswer]:
         """Asks for few machines singly, and lists all for many."""
         wanted = {node.name: found for node in nodes if (found := _id(node))}
-        servers: dict[str, Object | None] = {}
-        if len(wanted) <= FEW:
-            for id_ in wanted.values():
-                try:
-                    servers[id_] = await self._client.get(f"servers/{id_}")
-                except KeyError:
-                    servers[id_] = None
+        ids = sorted(set(wanted.values()))
+        if len(ids) <= FEW:
+            servers = dict(zip(ids, await asyncio.gather(*map(self._server, ids)), strict=True))
         else:
             listed = {str(server["id"]): server for server in await self._client.list("servers")}
-            servers = {id_: listed.get(id_) for id_ in wanted.values()}
+            servers = {id_: listed.get(id_) for id_ in ids}
         return {
             node.name: self._answer(wanted[node.name], servers[wanted[node.name]])
             if node.name in wanted
@@ -51,12 +49,15 @@ class BrightboxInstances:
             for node in nodes
         }
 
-    def _answer(self, id_: str, server: object) -> InstanceAnswer:
-        if server is None:
+    async def _server(self, id_: str) -> Object | None:
+        try:
+            return await self._client.get(f"servers/{id_}")
+        except KeyError:
+            return None
+
+    def _answer(self, id_: str, found: Object | None) -> InstanceAnswer:
+        if found is None:
             return Absent(f"server {id_} does not exist")
-        if not isinstance(server, dict) or cast("Object", server).get("id") != id_:
-            return Unknown(f"the answer about server {id_} is not about it")
-        found = cast("Object", server)
         status = str(found.get("status"))
         if status in _GONE:
             return Absent(f"server {id_} is {status}")
@@ -74,12 +75,12 @@ class BrightboxInstances:
             found.append(NodeAddress("Hostname", hostname))
         if fqdn := _text(server.get("fqdn")):
             found.append(NodeAddress("ExternalDNS", fqdn))
-        for interface in _objects(server.get("interfaces")):
+        for interface in as_objects(server.get("interfaces")):
             for key in ("ipv4_address", "ipv6_address"):
                 if address := _ip(interface.get(key)):
                     private = self._internal and ip_address(address) in PRIVATE
                     found.append(NodeAddress("InternalIP" if private else "ExternalIP", address))
-        for cloud_ip in _objects(server.get("cloud_ips")):
+        for cloud_ip in as_objects(server.get("cloud_ips")):
             if address := _ip(cloud_ip.get("public_ip") or cloud_ip.get("public_ipv4")):
                 found.append(NodeAddress("ExternalIP", address))
             if fqdn := _text(cloud_ip.get("fqdn")):
@@ -95,11 +96,7 @@ def _id(node: CloudNode) -> str:
 
 
 def _handle(value: object) -> str:
-    return _text(cast("Object", value).get("handle")) if isinstance(value, dict) else ""
-
-
-def _objects(value: object) -> list[Object]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return _text(as_object(value).get("handle"))
 
 
 def _text(value: object) -> str:
