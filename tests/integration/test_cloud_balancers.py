@@ -105,8 +105,8 @@ async def test_a_deleted_service_goes_last(scene: Scene) -> None:
     assert scene.cloud.calls[4:] == DELETE
     assert there == [True] * 4
     assert scene.cloud.things == {}
+    await scene.until(lambda: scene.told is None)
     assert scene.site.reporter.events[2:] == ["DeletingLoadBalancer", "DeletedLoadBalancer"]
-    assert scene.told is None
 
 
 async def test_another_type_removes_the_balancer(scene: Scene) -> None:
