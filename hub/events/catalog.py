@@ -340,7 +340,7 @@ for _name, _action, _meaning, _remedy in (
         "OwnNodeWaits",
         "Move",
         "a move would cut off the node that the hub runs on",
-        "run a second replica elsewhere, or set `ownNode: allow`",
+        "with a replica on another node: delete the Pod that leads; else set `ownNode: allow`",
     ),
     (
         "OtherController",

@@ -15,9 +15,10 @@ from hub.report.values import CloudBalancer, CloudFinding, CloudNode, Clouds, Cl
 from hub.runtime.clock import rfc3339
 
 if TYPE_CHECKING:
-    from hub.controlling.balancers import BalancerPart, Told
+    from hub.controlling.balancers import BalancerPart
     from hub.controlling.cluster import ControlledCluster
     from hub.controlling.nodes import NodePart
+    from hub.controlling.told import Told
 
 
 def clouds_of(hub: HubState) -> Clouds:

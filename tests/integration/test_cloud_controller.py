@@ -112,7 +112,7 @@ def test_the_hub_shows_its_nodes_and_balancers(scene: CloudScene) -> None:
         [balancer] = cluster["balancers"]
         assert (balancer["service"], balancer["state"]) == ("edge/web", "ready")
         assert balancer["ingress"] == scene.hostnames()
-        assert sorted(balancer["ids"]) == ["cloud_ip", "firewall_policy", "load_balancer", "server_group"]
+        assert sorted(balancer["ids"]) == ["account", "cloud_ip", "firewall_policy", "load_balancer", "server_group"]
         table = CliRunner().invoke(cli, ["balancers", "eu", *server]).stdout
         assert "edge/web" in table
         assert "duty held" in table
@@ -150,7 +150,7 @@ def test_observe_writes_nothing_anywhere(scene: CloudScene) -> None:
 
 
 def test_what_another_tool_made_is_adopted_without_a_write(scene: CloudScene) -> None:
-    """Objects of the right names, without record, marker and finalizer: no write to the cloud, and the ingress stays."""
+    """Objects of the right names, without record, marker and finalizer: no write to the cloud; the ingress stays."""
     scene.write(loadBalancers={"settle": "1s"})
     with RunningHub(scene.world, **scene.options):
         names = [scene.add_node() for _ in range(2)]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any
 
 import yaml
 from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake
@@ -15,9 +12,8 @@ from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake
 from hub.onboarding.manifests import CLOUD_RULES, LEASE_RULES
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
+from tests.support.fake_thread import FakeThread
 from tests.support.hub import World
-
-T = TypeVar("T")
 
 UNINITIALIZED = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
 RULES = (*(rule for rules in CLOUD_RULES.values() for rule in rules), *LEASE_RULES)
@@ -27,39 +23,11 @@ RULES = (*(rule for rules in CLOUD_RULES.values() for rule in rules), *LEASE_RUL
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager"
 
 
-class BrightboxThread:
-    """Serves a :class:`BrightboxFake` in a thread; a context manager.
-
-    Attributes:
-        fake: tests read its log and account; :meth:`call` changes it.
-    """
+class BrightboxThread(FakeThread[BrightboxFake]):
+    """Serves a :class:`BrightboxFake` in a thread."""
 
     def __init__(self) -> None:
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="fake of Brightbox")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._started.wait(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
-
-    def call(self, work: Callable[[], T]) -> T:
-        """The result of a function that is called in the fake's thread."""
-
-        async def run() -> T:
-            return work()
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
-
-    async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        async with BrightboxFake() as self.fake:
-            self._started.set()
-            await self._stop.wait()
+        super().__init__(BrightboxFake)
 
 
 @dataclass

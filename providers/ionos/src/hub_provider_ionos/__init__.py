@@ -8,6 +8,7 @@ Each data center is listed once per account and interval, however many clusters 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from hub.plugin import NodeProviderType, ProviderType, hookimpl
 from hub.plugin.addresses import AddressType
@@ -16,6 +17,9 @@ from hub_provider_ionos.cloud import Cloud, open_cloud
 from hub_provider_ionos.config import AccountConfig, IonosConfig
 from hub_provider_ionos.listing import FeedStats
 from hub_provider_ionos.provider import Ionos, open_provider
+
+if TYPE_CHECKING:
+    from hub.plugin.clouds import CloudType
 
 __all__ = [
     "AccountConfig",
@@ -43,7 +47,15 @@ def hub_register_providers() -> Iterable[ProviderType]:
         reads=frozenset({"addresses", "provider_id", "system_uuid"}),
         scope=_datacenters,
         addresses=AddressType(open=open_account, config=AccountConfig),
+        cloud=_controller,
     )
+
+
+def _controller() -> CloudType:
+    """The capability of a cloud controller; imported when a cluster first uses it."""
+    from hub_provider_ionos.instances import TYPE
+
+    return TYPE
 
 
 def _refresh(config: IonosConfig) -> float:

@@ -48,6 +48,7 @@ class Server(NamedTuple):
         zone: Its availability zone; "" for none and for AUTO, which names no zone.
         nics: Its network cards, sorted by slot.
         problem: Why its NICs cannot be read; "" if they can.
+        instance_type: Type, cores and RAM in MiB, such as ``enterprise-4-8192``; "" if the API does not give them.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Server(NamedTuple):
     zone: str
     nics: tuple[Nic, ...]
     problem: str = ""
+    instance_type: str = ""
 
 
 class PoolNode(NamedTuple):
@@ -195,7 +197,14 @@ def server(identity: str, item: Mapping[str, object]) -> Server:
         "" if zone == "AUTO" else zone,
         nics,
         problem,
+        _instance_type(properties),
     )
+
+
+def _instance_type(properties: Mapping[str, object]) -> str:
+    parts = [properties.get(name) for name in ("type", "cores", "ram")]
+    known = isinstance(parts[0], str) and all(isinstance(part, int) for part in parts[1:])
+    return "-".join(map(str, parts)).lower() if known else ""
 
 
 def failover_addresses(identity: str, item: Mapping[str, object]) -> list[tuple[int, str]]:

@@ -29,6 +29,7 @@ from hub_provider_ionos.match import MISSING, Rules, resolve, resolve_pool_node
 
 if TYPE_CHECKING:
     from hub.plugin.addresses import AccountContext
+    from hub.plugin.clouds import CloudContext
 
 PATIENCE: Final = 28.0
 """Seconds to wait for lists: less than the 30 s after which the hub times out with a less specific error."""
@@ -159,7 +160,7 @@ async def open_provider(cluster: ClusterContext, config: IonosConfig, cloud: Clo
         yield Ionos(feeds, pools, rules, cluster.hub.clock.now)
 
 
-async def account_of(cluster: ClusterContext | AccountContext, config: AccountConfig) -> Account:
+async def account_of(cluster: ClusterContext | AccountContext | CloudContext, config: AccountConfig) -> Account:
     """Returns the account of a configuration.
 
     Raises:
