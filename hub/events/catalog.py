@@ -340,7 +340,7 @@ for _name, _action, _meaning, _remedy in (
         "OwnNodeWaits",
         "Move",
         "a move would cut off the node that the hub runs on",
-        "run a second replica elsewhere, or set `ownNode: allow`",
+        "with a replica on another node: delete the Pod that leads; else set `ownNode: allow`",
     ),
     (
         "OtherController",
@@ -422,10 +422,63 @@ _LASTING: Final[tuple[_Lasting, ...]] = (
         "look at the Nodes' labels, taints and provider IDs",
     ),
 )
+_NODE_FINDINGS: Final = (
+    (
+        "NodeAddressMismatch",
+        _NODES,
+        "Initialize",
+        "the kubelet's `--node-ip` is not among the machine's addresses: a new Node keeps its taint",
+        "correct `--node-ip`, or give the machine that address",
+    ),
+    (
+        "ProviderIDMismatch",
+        _NODES,
+        "Initialize",
+        "the Node's provider ID is not its machine's: the hub changes nothing",
+        "delete the Node, so that its kubelet registers it again",
+    ),
+    (
+        "NodeLabelDrift",
+        _NODES,
+        "Label",
+        "the cloud states another type, zone or region than the Node's labels, which stay",
+        "the message has both; delete the Node after a resize, so that its kubelet registers it again",
+    ),
+    (
+        "NodeNotChanged",
+        _NODES,
+        "Update",
+        "the API server refuses a change of the Node; it is tried again",
+        "the message has the API server's words, or the rule that is missing",
+    ),
+    (
+        "Contended",
+        MANAGED_BY,
+        "Update",
+        "another writer undid the same change three times within ten minutes; the hub leaves it for some minutes",
+        "find the other writer, such as a second cloud controller, and stop it",
+    ),
+    (
+        "NodeDeletionWithheld",
+        _LIFECYCLE,
+        "Delete",
+        "more machines are gone than `maxDelete` allows: no Node is deleted",
+        "check the cloud; `hub approve` with the hash in the message deletes these Nodes",
+    ),
+    (
+        "WrongAccount",
+        _LIFECYCLE,
+        "Delete",
+        "the cloud has no other machine of the cluster: no Node is deleted",
+        "check the credential in `cloud.provider`; `hub approve` with the hash in the message deletes these Nodes",
+    ),
+)
 for _name, _type, _on, _component, _action, _meaning, _remedy in _HAPPENED:
     _all[_name] = Reason(_name, _type, _action, _on, _meaning, _remedy, momentary=True, component=_component)
 for _name, _on, _component, _action, _meaning, _remedy in _LASTING:
     _all[_name] = Reason(_name, "Warning", _action, _on, _meaning, _remedy, component=_component)
+for _name, _component, _action, _meaning, _remedy in _NODE_FINDINGS:
+    _all[_name] = Reason(_name, "Warning", _action, "Node", _meaning, _remedy, component=_component)
 
 REASONS: Final[dict[str, Reason]] = dict(_all)
 

@@ -12,7 +12,7 @@ import pytest
 from hub.events.catalog import REASONS
 from hub.report.metrics_catalog import GUARD_REASONS, METRICS, PREFIX
 from tests.support.alerts import RUNBOOKS, Case, check_annotations, check_metrics, check_runbook, promtool, rules
-from tests.support.prometheus import ALERTS, ALLOCATION_ALERTS, ROOT, program
+from tests.support.prometheus import ALERTS, ALLOCATION_ALERTS, CLOUD_ALERTS, ROOT, program
 
 RULES = rules(ALERTS)
 CHART = ROOT / "helm" / "endpointslice-hub"
@@ -244,7 +244,7 @@ def test_only_leases_are_held() -> None:
     """Alerts, runbooks, dashboards and Events say that a removal is withheld, and never that something is held."""
     dashboards = (CHART / "files" / "dashboards").glob("*.json")
     events = ROOT / "docs" / "reference" / "events.md"
-    for page in (ALERTS, ALLOCATION_ALERTS, *dashboards, events, *RUNBOOKS.glob("*.md")):
+    for page in (ALERTS, ALLOCATION_ALERTS, CLOUD_ALERTS, *dashboards, events, *RUNBOOKS.glob("*.md")):
         lines = re.findall(r"^.*\b(?:hold|holds|held|holding)\b.*$", page.read_text(), re.MULTILINE | re.IGNORECASE)
         assert [line for line in lines if "Lease" not in line] == [], page
 
@@ -252,7 +252,7 @@ def test_only_leases_are_held() -> None:
 def test_every_runbook_has_an_alert() -> None:
     """Every runbook is about an alert that exists."""
     pages = {page.stem for page in RUNBOOKS.glob("*.md")} - {"index"}
-    assert pages == {rule["alert"] for rule in [*RULES, *rules(ALLOCATION_ALERTS)]}
+    assert pages == {rule["alert"] for rule in [*RULES, *rules(ALLOCATION_ALERTS), *rules(CLOUD_ALERTS)]}
 
 
 def test_alert_has_the_name_of_its_event() -> None:

@@ -21,6 +21,7 @@ from tests.support.waiting import eventually
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "helm" / "endpointslice-hub" / "files" / "alerts.yaml"
 ALLOCATION_ALERTS = ALERTS.with_name("alerts-allocations.yaml")
+CLOUD_ALERTS = ALERTS.with_name("alerts-cloud.yaml")
 
 
 def program(name: str) -> str:
