@@ -7,9 +7,12 @@ Steps of moves are calls of their own. Answers stay through failures; the plan i
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from hub.allocating.metrics_catalog import LATENCIES
 from hub.allocations.view import Answer, Inspection, NodeKey
@@ -32,6 +35,7 @@ from hub.cloud.addresses import (
 )
 from hub.model import Node
 from hub.observe.providers.calls import Calls, OpenManager
+from hub.observe.providers.faults import ProviderStalled
 from hub.observe.providers.host import CLOSE_DEADLINE, Prepared, ProviderHost
 from hub.observe.providers.status import Health, ProviderStatus
 from hub.plugin.addresses import AddressProvider
@@ -232,28 +236,39 @@ class Account:
     async def step(self, operation: str, order: Order | str, seconds: float) -> Step:
         """Make one step of a move; ``order`` is the operation's name for ``follow``.
 
+        The ``seconds`` include the time in which the provider is opened, since the Lease runs out meanwhile.
+
         Raises:
             HubError: the provider's error.
         """
+        ends = self._host.clock.now() + seconds
 
         async def work(provider: AddressProvider) -> Step:
-            step = await getattr(provider, operation)(order)
+            left = ends - self._host.clock.now()
+            timed = msgspec.structs.replace(order, timeout=left) if isinstance(order, Order) else order
+            step = await getattr(provider, operation)(timed)
             if isinstance(step, Done) and _short(step.before):
                 return step
             if isinstance(step, Pending) and _short(step.operation) and step.operation:
                 return step
             raise TypeError(f"{operation}() did not return a Done or Pending with short texts")
 
-        return await self._call(operation, work, seconds)
+        return await self._call(operation, work, seconds, ends)
 
     async def _call(
-        self, operation: str, work: Callable[[AddressProvider], Coroutine[Any, Any, T]], seconds: float
+        self,
+        operation: str,
+        work: Callable[[AddressProvider], Coroutine[Any, Any, T]],
+        seconds: float,
+        ends: float = math.inf,
     ) -> T:
+        """Call the provider, for at most ``seconds`` from when it is open, and not after ``ends``."""
         started = self._host.clock.now()
         kind = ""
         try:
             prepared, provider = await self._open()
-            return await self._calls.call(prepared.loop, operation, partial(work, provider), seconds)
+            left = self._left(operation, seconds, ends)
+            return await self._calls.call(prepared.loop, operation, partial(work, provider), left)
         except Exception as error:
             kind = type(error).__name__
             raise
@@ -262,6 +277,12 @@ class Account:
                 self.calls[operation, kind] = self.calls.get((operation, kind), 0) + 1
                 tally = self.durations.setdefault(operation, Tally(LATENCIES))
                 tally.note(self._host.clock.now() - started)
+
+    def _left(self, operation: str, seconds: float, ends: float) -> float:
+        left = ends - self._host.clock.now()
+        if left <= 0:
+            raise ProviderStalled(f"{operation} was not called: its {seconds:g} s were over")
+        return min(seconds, left)
 
     async def _open(self) -> tuple[Prepared, AddressProvider]:
         if self._held is not None and not self._held.alive:

@@ -84,7 +84,7 @@ def _seconds(_: click.Context, parameter: click.Parameter, text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise click.BadParameter(str(error), param=parameter) from error
+        raise click.BadParameter(f"{text!r} {error}, such as 5s or 1m30s", param=parameter) from error
 
 
 def _flag(name: str, text: str, *, default: bool) -> Callable[[F], F]:
@@ -261,7 +261,9 @@ def _configuration(given: Mapping[str, Any], environ: Mapping[str, str]) -> tupl
             f"--cloud-provider: no {name!r} is installed ({did_you_mean(name, known, ', '.join(known))})"
         )
     if name != "brightbox":
-        raise click.UsageError(f"--cloud-provider {name}: write a registry with clusters[].cloud instead")
+        raise click.UsageError(
+            f"--cloud-provider {name}: only brightbox is possible here; others need clusters[].cloud in a registry"
+        )
     if environ.get("BRIGHTBOX_USER_NAME") or environ.get("BRIGHTBOX_PASSWORD"):
         raise HubError("BRIGHTBOX_USER_NAME and BRIGHTBOX_PASSWORD need an application id; use an API client instead")
     missing = [variable for variable in (CLIENT, SECRET) if not environ.get(variable)]

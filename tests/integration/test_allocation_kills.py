@@ -27,7 +27,20 @@ CHANGES: Final = {"simulated": 3, "gcp": 4, "aws": 2, "azure": 2, "ionos": 2}
 COMPARES_NOTHING: Final = ("aws", "ionos")
 """Clouds that accept what is so already: EC2 an association, IONOS a list of addresses. A late request counts as a
 change there, without an effect."""
+KILLS: Final = 100
+"""Kills of a leader on each cloud."""
 WHENS: Final[tuple[When, ...]] = ("before", "after", "late", "pending")
+
+
+def done_before(stage: Stage, point: Point) -> bool:
+    """Whether an earlier leader has done a step: the restore goes on beside the label, at which that leader was killed.
+
+    Without this, a test would wait for a request that nobody has to send any more.
+    """
+    if point.step in ("record Restoring", "restore"):
+        return any(written.act.kind == "restore" for written in stage.written)
+    entry = stage.status()["addresses"][0]
+    return point.step == "end of record" and entry.get("lastNode") == "n1" and "move" not in entry
 
 
 def play(stage: Stage, killed_at: list[Point], length: float = W) -> None:
@@ -36,7 +49,8 @@ def play(stage: Stage, killed_at: list[Point], length: float = W) -> None:
     stage.start()
     stage.drain()
     for point in killed_at:
-        stage.spring(point).start()
+        if not done_before(stage, point):
+            stage.spring(point).start()
     assert stage.end(DURATION + 30 + 3 * W) == expected(stage)
     again = stage.kind in COMPARES_NOTHING and any(point.when == "late" for point in killed_at)
     judge(stage, None if again else CHANGES[stage.kind])
@@ -82,16 +96,23 @@ def test_a_move_survives_a_kill_at_every_step(
         play(stage, found, length)
 
 
+def single_kills() -> list[tuple[str, int]]:
+    """As many as make a hundred kills on each cloud, together with those of a kill at every step."""
+    found = []
+    for kind, cloud in CLOUDS.items():
+        chained = sum(len(points(cloud, when, slow=slow)) for when in WHENS for slow in (False, True))
+        found += [(kind, number) for number in range(KILLS - chained)]
+    return found
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("number", range(32))
-@pytest.mark.parametrize("kind", CLOUDS)
+@pytest.mark.parametrize(("kind", "number"), single_kills())
 def test_a_move_survives_one_kill(hub_cluster: ApiServer, tmp_path: Path, kind: str, number: int) -> None:
     """A move whose leader is killed once, at any of its steps, ends as an undisturbed one."""
     with Stage(hub_cluster, tmp_path, kind) as stage:
         found = [point for when in WHENS for point in points(stage.cloud, when, slow=True)]
-        if number >= len(found):
-            pytest.skip(f"a move has {len(found)} steps on {kind}")
-        play(stage, [found[number]])
+        again, step = divmod(number, len(found))
+        play(stage, [found[step]], (W, W / 3, 2 * W)[again])
 
 
 # --- paused and stopped --------------------------------------------------------------------------------------

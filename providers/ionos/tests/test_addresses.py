@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import socket
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 import yaml
 from hub_provider_ionos import AccountConfig, Cloud, IonosConfig, open_account, open_cloud, open_provider
+from hub_provider_ionos.permit import NotSent
 from hub_provider_ionos.testing import DATACENTER, PRIVATE, TOKEN, IonosFake
+from hub_provider_ionos.transport import Transport
 from hub_testkit.contexts import LocalAccount, LocalCluster, LocalHub
 from pydantic import ValidationError
 
@@ -38,6 +41,7 @@ from hub.plugin.addresses import (
     Unsupported,
     UnsupportedInstance,
 )
+from hub.runtime.clock import Clock, SystemClock
 
 FREE = Free("de-fra")
 OTHER_DC = "10000000-0000-4000-8000-000000000002"
@@ -110,14 +114,24 @@ class Scene:
                 step = await self.provider.follow(step.operation)
 
 
+class Ahead(SystemClock):
+    """A clock that a test can put forward."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        """Seconds since boot, and those that it was put forward."""
+        return super().now() + self.ahead
+
+
 @asynccontextmanager
-async def scene(*datacenters: str) -> AsyncGenerator[Scene, None]:
+async def scene(*datacenters: str, clock: Clock | None = None) -> AsyncGenerator[Scene, None]:
     """Opens a provider for an account of the fake."""
     async with AsyncExitStack() as stack:
         fake = await stack.enter_async_context(IonosFake())
         for datacenter in datacenters:
             fake.cloud.add_datacenter(datacenter, "us/las")
-        hub = LocalHub(secrets={"TOKEN": TOKEN}, allow_api_hosts=frozenset((fake.host,)))
+        hub = LocalHub(secrets={"TOKEN": TOKEN}, allow_api_hosts=frozenset((fake.host,)), clock=clock)
         await stack.enter_async_context(hub)
         shared = await stack.enter_async_context(open_cloud(hub))
         settings = {"datacenters": [DATACENTER, *datacenters], "token": {"env": "TOKEN"}, "apiUrl": fake.url}
@@ -692,3 +706,93 @@ async def test_the_next_change_of_a_nic_waits_for_one_that_was_cancelled_under_w
         it.fake.heal()
         assert await again == Done()
         assert other in it.ips("n1")
+
+
+async def test_a_change_whose_time_is_over_is_never_sent() -> None:
+    """An attach that comes to its PATCH after the time that the hub gave it sends none: the Lease may have ended."""
+    clock = Ahead()
+    async with scene(clock=clock) as it:
+        server, address = it.add("n1"), it.fake.cloud.reserve()
+        it.fake.latency = 0.2
+        attach = asyncio.ensure_future(it.provider.attach(Order(address, server, FREE, timeout=15.0)))
+        await until(it, f"GET {it.path('n1')}")
+        clock.ahead = 15.0
+        with pytest.raises(TransientProviderError, match="was not sent: the hub may send it for 15 s only"):
+            await attach
+        assert not any("PATCH" in row.text for row in it.fake.log)
+
+
+async def test_a_change_that_gets_its_turn_after_its_time_reads_nothing() -> None:
+    """An attach that waited too long for another change of the NIC fails without a request about the NIC."""
+    clock = Ahead()
+    async with scene(clock=clock) as it:
+        server, address, other = it.add("n1"), it.fake.cloud.reserve(), it.fake.cloud.reserve()
+        it.fake.fail("silent", on="write")
+        first = asyncio.ensure_future(it.provider.attach(Order(address, server, FREE)))
+        await until(it, "PATCH")
+        it.fake.log.clear()
+        second = asyncio.ensure_future(it.provider.attach(Order(other, server, FREE, timeout=10.0)))
+        await until(it, SERVERS)
+        clock.ahead = 10.0
+        it.fake.heal()
+        with pytest.raises(TransientProviderError, match="was not begun"):
+            await second
+        with pytest.raises(TransientProviderError):
+            await first
+        assert not any("/nics/" in row.text for row in it.fake.log)
+
+
+async def test_a_change_waits_for_that_of_an_account_that_was_closed() -> None:
+    """A PATCH under way keeps the NIC's turn when its account closes: an account that is opened then waits for it."""
+    async with scene() as it:
+        server, address, other = it.add("n1"), it.fake.cloud.reserve(), it.fake.cloud.reserve()
+        async with open_account(LocalAccount(it.hub), it.config, it.shared) as closed:
+            it.fake.fail("silent", on="write")
+            attach = asyncio.ensure_future(closed.attach(Order(address, server, FREE)))
+            await until(it, "PATCH")
+            attach.cancel()
+            await asyncio.wait({attach})
+        it.fake.log.clear()
+        again = asyncio.ensure_future(it.finish(it.provider.attach, Order(other, server, FREE)))
+        await until(it, LANS)
+        await asyncio.sleep(0.2)
+        assert not any("/nics/" in row.text for row in it.fake.log)
+        it.fake.heal()
+        assert await again == Done()
+
+
+async def test_a_change_without_an_answer_keeps_its_turn_until_its_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PATCH is waited for longer than a read: while its thread may still send it, no other change begins."""
+    monkeypatch.setattr("hub_provider_ionos.api.ANSWER", 0.5)
+    async with scene() as it:
+        server, address, other = it.add("n1"), it.fake.cloud.reserve(), it.fake.cloud.reserve()
+        it.fake.fail("silent", on="write")
+        attach = asyncio.ensure_future(it.provider.attach(Order(address, server, FREE)))
+        await until(it, "PATCH")
+        again = asyncio.ensure_future(it.finish(it.provider.attach, Order(other, server, FREE)))
+        await asyncio.sleep(0.8)
+        assert not attach.done()
+        assert sum("/nics/" in row.text for row in it.fake.log) == 2
+        it.fake.heal()
+        with pytest.raises(TransientProviderError):
+            await attach
+        assert await again == Done()
+
+
+def test_transport_asks_after_it_has_connected_and_then_sends_nothing() -> None:
+    """A refused request opens a connection, and not one byte arrives on it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(5.0)
+        accepted: list[socket.socket] = []
+
+        def refuse() -> None:
+            accepted.append(server.accept()[0])
+            raise NotSent("it was cancelled")
+
+        transport = Transport("", 1).admitting(refuse)
+        with pytest.raises(NotSent):
+            transport.PATCH(f"http://127.0.0.1:{server.getsockname()[1]}/", body={"ips": []})
+        transport.close()
+        with accepted[0]:
+            accepted[0].settimeout(5.0)
+            assert accepted[0].recv(1) == b""

@@ -53,6 +53,8 @@ class Cloud(Protocol):
     before: str
     operations: bool
 
+    def __init__(self, run: Run) -> None: ...
+
     def config(self, url: str, folder: Path) -> dict[str, Any]:
         """``config`` of an account whose API is at ``url``; writes files that it refers to into ``folder``."""
         ...
@@ -413,7 +415,7 @@ class Ionos:
         return Act("attach", added[0], name) if added else Act("detach", gone[0] if gone else "", name)
 
 
-CLOUDS: dict[str, Callable[[Run], Cloud]] = {
+CLOUDS: dict[str, type[Cloud]] = {
     "simulated": Simulated,
     "gcp": Gcp,
     "aws": Aws,

@@ -293,7 +293,7 @@ class Stage:
         try:
             eventually(lambda: armed.killed, timeout)
         except AssertionError as error:
-            error.add_note(f"point {point.name}: {self.status()}\n{self.logs()}")
+            error.add_note(f"point {point.name}: {self.status()}\n{self.written}\n{self.state()}\n{self.logs()}")
             raise
         assert armed.killed is not None
         return armed.killed
@@ -390,7 +390,7 @@ def _moves(path: str, verb: str, body: Object) -> list[Object]:
     return [entry["move"] for entry in body["status"]["addresses"] if entry.get("move")]
 
 
-def points(cloud: Cloud, when: When, *, slow: bool) -> list[Point]:
+def points(cloud: Cloud | type[Cloud], when: When, *, slow: bool) -> list[Point]:
     """The moments of law 7 at which one process after the other can be killed, in order.
 
     Args:

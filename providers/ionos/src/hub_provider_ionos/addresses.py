@@ -6,8 +6,6 @@ A NIC has a list of addresses. Attaching appends one and detaching leaves one ou
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
@@ -29,6 +27,7 @@ from hub.plugin.addresses import (
     UnsupportedInstance,
 )
 from hub_provider_ionos import match, reserved
+from hub_provider_ionos.account import Account
 from hub_provider_ionos.calls import Calls, Card
 from hub_provider_ionos.cloud import Cloud
 from hub_provider_ionos.config import AccountConfig, as_uuid
@@ -36,6 +35,7 @@ from hub_provider_ionos.failures import Missing
 from hub_provider_ionos.feed import Feed
 from hub_provider_ionos.inventory import Fleet, Nic
 from hub_provider_ionos.listing import Key
+from hub_provider_ionos.permit import NotSent, Permit
 from hub_provider_ionos.provider import account_of
 from hub_provider_ionos.reserved import Fleets
 
@@ -53,19 +53,26 @@ class IonosAddresses:
         calls: Sends the requests about addresses.
         feeds: The list of servers of each data center, shared with the clusters of the hub.
         hub: The hub's services.
+        cloud: Gives each change of a NIC its turn.
+        login: The account's credential and API.
     """
 
-    def __init__(self, calls: Calls, feeds: Mapping[str, Callable[[], Feed[Fleet]]], hub: HubContext) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        feeds: Mapping[str, Callable[[], Feed[Fleet]]],
+        hub: HubContext,
+        cloud: Cloud,
+        login: Account,
+    ) -> None:
         self._calls = calls
         self._feeds = feeds
         self._hub = hub
+        self._cloud = cloud
+        self._login = login
         self._known: Fleets = {}
         """The servers as they were last listed."""
         self._regions: dict[str, str] = {}
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Per NIC: held from reading its addresses to replacing them, since the API compares nothing."""
-        self._turns: set[asyncio.Task[Step]] = set()
-        """The changes under way, also those whose caller was cancelled."""
 
     # --- reading ---------------------------------------------------------------------------------------
 
@@ -99,6 +106,7 @@ class IonosAddresses:
 
     async def detach(self, order: Order, /) -> Step:
         """Leaves the address out of the NIC's list. The last address of a NIC is never removed."""
+        permit = self._permit(order)
         state, fleets = await self._state(order.address)
         if isinstance(state, Free):
             return Done()
@@ -118,10 +126,11 @@ class IonosAddresses:
                 )
             return left
 
-        return await self._change(order, card, without)
+        return await self._change(order, permit, card, without)
 
     async def attach(self, order: Order, /) -> Step:
         """Appends the address to the list of the server's first NIC on a public LAN."""
+        permit = self._permit(order)
         state, fleets = await self._state(order.address)
         if isinstance(state, Held) and state.instance == order.instance:
             return Done()
@@ -136,7 +145,7 @@ class IonosAddresses:
                 raise AddressConflict(f"{self._calls.what}: server {card.server}: {why}")
             return [*reserved.ipv4(nic), order.address]
 
-        return await self._change(order, card, beside)
+        return await self._change(order, permit, card, beside)
 
     async def restore(self, _: Order, /) -> Step:
         """Does nothing: a server loses no address when it gets another one."""
@@ -156,34 +165,36 @@ class IonosAddresses:
 
     # --- helpers ---------------------------------------------------------------------------------------
 
-    async def _change(self, order: Order, card: Card, wanted: Callable[[Nic], list[str]]) -> Step:
+    async def _change(self, order: Order, permit: Permit, card: Card, wanted: Callable[[Nic], list[str]]) -> Step:
         """Replaces the addresses of a NIC by what ``wanted`` makes of them; one change of a NIC at a time.
 
-        A change that is cancelled is not sent any more. If it was sent already, the next change of the NIC waits for
-        its answer, so that it cannot overwrite a newer one.
+        If the caller is cancelled, the change is not sent any more. If it was sent already, or a thread is about to,
+        the next change of the NIC waits until that thread has ended, so that it cannot overwrite a newer one.
         """
-        withdrawn = threading.Event()
 
         async def turn() -> Step:
-            async with self._locks[card.nic]:
+            async with self._cloud.turn(self._login, card.nic):
+                try:
+                    permit.check()  # the turn may come late
+                except NotSent as error:
+                    what = f"{self._calls.what}: the change of NIC {card.nic} for {order.address}"
+                    raise TransientProviderError(f"{what} was not begun: {error}") from error
                 nic = await self._read(order, card)
                 if nic.busy:
                     return Pending(await self._calls.change_in_progress(card), POLL)
-                return Pending(await self._calls.set_ips(card, wanted(nic), withdrawn), POLL)
+                return Pending(await self._calls.set_ips(card, wanted(nic), permit), POLL)
 
-        task = asyncio.create_task(turn(), name=f"change of NIC {card.nic}")
-        self._turns.add(task)
-        task.add_done_callback(self._ended)
+        change = asyncio.create_task(turn(), name=f"change of NIC {card.nic}")
+        self._cloud.keep(change)
         try:
-            return await asyncio.shield(task)
+            return await asyncio.shield(change)
         except asyncio.CancelledError:
-            withdrawn.set()
+            permit.withdraw()
             raise
 
-    def _ended(self, task: asyncio.Task[Step]) -> None:
-        self._turns.discard(task)
-        if not task.cancelled():
-            task.exception()  # a cancelled caller does not look at it
+    def _permit(self, order: Order) -> Permit:
+        """Returns the permit of a change, for as long as the hub waits: the hub's Lease may have ended then."""
+        return Permit(self._hub.clock.now, order.timeout)
 
     async def _servers(self, moment: float) -> Fleets:
         """Returns the lists of servers that were requested at ``moment`` or later."""
@@ -251,4 +262,4 @@ async def open_account(
         for datacenter in config.datacenters:
             key = Key(login, "datacenter", datacenter)
             feeds[datacenter] = await stack.enter_async_context(cloud.feed(user, key, REFRESH))
-        yield IonosAddresses(Calls(account.hub, cloud.api(login)), feeds, account.hub)
+        yield IonosAddresses(Calls(account.hub, cloud.api(login)), feeds, account.hub, cloud, login)

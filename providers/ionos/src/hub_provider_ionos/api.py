@@ -25,6 +25,7 @@ from hub_provider_ionos import inventory
 from hub_provider_ionos.account import Account, Login, Usage
 from hub_provider_ionos.failures import RetryLater, Unauthorised, describe_connection_error, error_for, refusal
 from hub_provider_ionos.inventory import Fleet, Malformed, Page, PoolNode
+from hub_provider_ionos.permit import NotSent, Permit
 from hub_provider_ionos.sdk import Sdk, open_sdk
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ PARALLEL: Final = 2
 """The most requests to one API address at a time, so that requests that hang leave threads for other APIs."""
 
 ANSWER: Final = 25.0
-"""Seconds until a request times out, even if its thread is still busy."""
+"""Seconds until a read times out, even if its thread is still busy. A change ends only with its thread."""
 
 
 class Call(NamedTuple):
@@ -55,7 +56,7 @@ class Call(NamedTuple):
         arguments: Positional arguments of the method.
         options: Keyword arguments of the method.
         write: Whether it is a change. Its answer is the path in the header Location, or None.
-        withdrawn: Set when the change must not be sent any more; a thread may start it late.
+        permit: Of a change; it is asked immediately before the change is sent.
     """
 
     about: str
@@ -64,7 +65,7 @@ class Call(NamedTuple):
     arguments: tuple[object, ...]
     options: Mapping[str, object]
     write: bool = False
-    withdrawn: threading.Event | None = None
+    permit: Permit | None = None
 
 
 class Api:
@@ -226,7 +227,7 @@ class Api:
         async with self._slots:
             self.usage.requests += 1
             try:
-                async with asyncio.timeout(ANSWER):
+                async with asyncio.timeout(None if call.write else ANSWER):
                     value, headers = await self._hub.run_sync(self._request, call, login, parse)
             except TimeoutError as error:
                 raise TransientProviderError(
@@ -234,7 +235,9 @@ class Api:
                 ) from error
             except Malformed as error:
                 raise TransientProviderError(f"{self.account.url}: {call.about}: {error}") from error
-            except (TerminalProviderError, TransientProviderError):  # the proxy cannot be used; or it was withdrawn
+            except NotSent as error:
+                raise TransientProviderError(f"{self.account.url}: {call.about} was not sent: {error}") from error
+            except TerminalProviderError:  # the proxy cannot be used
                 raise
             except Exception as error:  # noqa: BLE001 - the SDK lets errors of any library through
                 raise self._translated(call, error) from None  # the error's own text may repeat the credential
@@ -249,10 +252,8 @@ class Api:
         options: dict[str, Any] = {"response_type": "object", "_request_timeout": (5.0, 15.0), **call.options}
         if self.account.contract is not None:
             options["x_contract_number"] = self.account.contract
-        client = self._sdk.client(login)
+        client = self._sdk.client(login, call.permit.check if call.permit is not None else None)
         method = getattr(getattr(self._sdk.package, call.api)(client), f"{call.method}_with_http_info")
-        if call.withdrawn is not None and call.withdrawn.is_set():
-            raise TransientProviderError(f"{self.account.url}: {call.about} was cancelled before it was sent")
         data, status, headers = method(*call.arguments, **options)
         expected = 202 if call.write else 200
         if status != expected:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, cast
@@ -13,6 +12,7 @@ from hub_provider_ionos import inventory, reserved
 from hub_provider_ionos.api import Api, Call
 from hub_provider_ionos.config import as_uuid
 from hub_provider_ionos.inventory import Malformed, Nic
+from hub_provider_ionos.permit import Permit
 from hub_provider_ionos.reserved import Reserved
 
 RECENT: Final = 3600.0
@@ -80,17 +80,18 @@ class Calls:
         call = Call(about, "NetworkInterfacesApi", "datacenters_servers_nics_find_by_id", card, {"depth": 1})
         return await self._api.ask(call, lambda data: inventory.network_card(_mapping(data, about), about))
 
-    async def set_ips(self, card: Card, ips: list[str], withdrawn: threading.Event) -> str:
+    async def set_ips(self, card: Card, ips: list[str], permit: Permit) -> str:
         """Replaces the IPv4 addresses of a NIC and returns the id of the request, for :meth:`progress`.
 
         Args:
             card: The NIC.
             ips: All its addresses.
-            withdrawn: Nothing is sent once it is set.
+            permit: It is asked immediately before the change is sent. The call returns only after its thread has
+                ended.
 
         Raises:
             AddressConflict: The API refuses the addresses.
-            TransientProviderError: Another change is going on, or the outcome is not known.
+            TransientProviderError: Another change is going on, nothing was sent, or the outcome is not known.
         """
         if not ips:
             raise ValueError("an empty list makes the API choose an address")
@@ -103,7 +104,7 @@ class Calls:
             arguments,
             {},
             write=True,
-            withdrawn=withdrawn,
+            permit=permit,
         )
         return await self._api.ask(call, _request_id)
 

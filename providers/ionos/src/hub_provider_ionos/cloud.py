@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from cachetools import TLRUCache
 
@@ -36,6 +37,8 @@ class Cloud:
         self._apis: dict[Account, Api] = {}
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._feeds: dict[Key, Feed[Any]] = {}
+        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._changes: set[asyncio.Task[Any]] = set()
         self._lists: TLRUCache[Key, Listing[Any]] = TLRUCache(MAX_LISTS, ttu=_expires, timer=hub.clock.now)
 
     def stats(self) -> tuple[FeedStats, ...]:
@@ -104,6 +107,23 @@ class Cloud:
                 if api is not None and not any(other.account == key.account for other in self._feeds):
                     del self._apis[key.account]
                     api.close()
+
+    def turn(self, account: Account, nic: str) -> asyncio.Lock:
+        """Returns the lock that a change of a NIC holds, the same for all accounts of an API address.
+
+        It is held from reading the NIC's addresses until the change was answered, since the API compares nothing.
+        """
+        return self._turns.setdefault((account.url, nic), asyncio.Lock())
+
+    def keep(self, change: asyncio.Task[Any]) -> None:
+        """Keeps a change whose caller may be cancelled, and the account closed, until it ends."""
+        self._changes.add(change)
+        change.add_done_callback(self._changed)
+
+    def _changed(self, change: asyncio.Task[Any]) -> None:
+        self._changes.discard(change)
+        if not change.cancelled():
+            change.exception()  # a cancelled caller does not look at it
 
     def api(self, account: Account) -> Api:
         """Returns the client of an account, while one of its lists is in use."""

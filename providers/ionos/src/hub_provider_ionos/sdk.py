@@ -7,7 +7,7 @@ import http.client
 import importlib
 import logging
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,8 +22,13 @@ class Sdk:
         self._url = account.url
         self._transport = transport
 
-    def client(self, login: Login) -> Any:
-        """Makes a client for one request. It carries the credential, so it is not shared between threads."""
+    def client(self, login: Login, admit: Callable[[], None] | None = None) -> Any:
+        """Makes a client for one request. It carries the credential, so it is not shared between threads.
+
+        Args:
+            login: The credential.
+            admit: Called immediately before the request is sent; what it raises prevents that.
+        """
         with _levels_kept():
             configuration = self.package.Configuration(
                 host=self._url,
@@ -37,7 +42,7 @@ class Sdk:
                 configuration.get_basic_auth_token = lambda: f"Basic {basic}"
             configuration.proxy = None  # the transport uses the hub's, and nothing else from the environment
             client = self.package.ApiClient(configuration)
-        client.rest_client = self._transport
+        client.rest_client = self._transport.admitting(admit)
         return client
 
     def close(self) -> None:

@@ -7,14 +7,16 @@ of the SDK changes that (docs/adr/0020-ionos-transport.md). It blocks: call it i
 from __future__ import annotations
 
 import base64
+import copy
 import http.client
 import io
 import json
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Self
 from urllib.parse import unquote, urlencode, urlsplit
 
 import certifi
@@ -80,9 +82,29 @@ class _Response(http.client.HTTPResponse):
         self.fp = io.BufferedReader(_DeadlineReader(sock, time.monotonic() + TOTAL))
 
 
-def _bounded(pool: Any) -> Any:
-    """Returns a subclass of the connection pool class ``pool`` whose responses are limited by :data:`TOTAL`."""
-    connection = type(pool.ConnectionCls.__name__, (pool.ConnectionCls,), {"response_class": _Response})
+class _Admission(threading.local):
+    """What the present thread asks before it sends a part of its request."""
+
+    check: Callable[[], None] | None = None
+
+
+def _bounded(pool: Any, admission: _Admission) -> Any:
+    """Returns a subclass of a connection pool class: responses are limited by :data:`TOTAL`, requests are admitted.
+
+    Args:
+        pool: The class.
+        admission: Asked once the connection stands, before each part of a request.
+    """
+
+    def send(self: Any, data: Any) -> None:
+        if self.sock is None:
+            self.connect()  # takes time, so it comes before the question
+        if admission.check is not None:
+            admission.check()
+        usual.send(self, data)
+
+    usual = pool.ConnectionCls
+    connection = type(usual.__name__, (usual,), {"response_class": _Response, "send": send})
     return type(pool.__name__, (pool,), {"ConnectionCls": connection})
 
 
@@ -118,8 +140,23 @@ class Transport:
         context = ssl.create_default_context(cadata=ca) if ca else ssl.create_default_context(cafile=certifi.where())
         options: dict[str, Any] = {"num_pools": 1, "maxsize": connections, "retries": False, "ssl_context": context}
         self._pool = _proxied(proxy, options) if proxy else urllib3.PoolManager(**options)
-        pools: Any = {"http": _bounded(urllib3.HTTPConnectionPool), "https": _bounded(urllib3.HTTPSConnectionPool)}
+        self._admission = _Admission()
+        pools: Any = {
+            "http": _bounded(urllib3.HTTPConnectionPool, self._admission),
+            "https": _bounded(urllib3.HTTPSConnectionPool, self._admission),
+        }
         self._pool.pool_classes_by_scheme = pools
+        self._admit: Callable[[], None] | None = None
+
+    def admitting(self, admit: Callable[[], None] | None) -> Self:
+        """Returns this transport for one request.
+
+        Args:
+            admit: Called immediately before the request is sent; what it raises prevents that. None = nothing is asked.
+        """
+        made = copy.copy(self)
+        made._admit = admit  # noqa: SLF001 - of the same class
+        return made
 
     def close(self) -> None:
         """Closes idle connections."""
@@ -165,15 +202,19 @@ class Transport:
         body: bytes | None = None,
     ) -> Answer:
         connect, read = timeout
-        response = self._pool.urlopen(
-            method,
-            f"{url}?{urlencode(query)}" if query else url,
-            body=body,
-            headers=dict(headers or {}),
-            preload_content=False,
-            redirect=False,
-            timeout=urllib3.Timeout(connect=connect, read=read),
-        )
+        self._admission.check = self._admit
+        try:
+            response = self._pool.urlopen(
+                method,
+                f"{url}?{urlencode(query)}" if query else url,
+                body=body,
+                headers=dict(headers or {}),
+                preload_content=False,
+                redirect=False,
+                timeout=urllib3.Timeout(connect=connect, read=read),
+            )
+        finally:
+            self._admission.check = None
         try:
             body = _read(response)
         except BaseException:
