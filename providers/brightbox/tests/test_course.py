@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 
-from hub.plugin.clouds import BalancerPort, Marker, Record, Refused, Step, Wait
-from tests.support.brightbox_driver import HTTP, HTTPS, MARKER, NAME, SERVERS, Scene, balancer, cut_at, scene
+from hub.plugin.clouds import BalancerPort, CloudConflict, Marker, Record, Refused, Step, Uncertain, Wait
+from tests.support.brightbox_driver import HTTP, HTTPS, KINDS, MARKER, NAME, SERVERS, Scene, balancer, cut_at, scene
 
 CREATE = 7
 """Writes of a creation."""
@@ -159,6 +161,17 @@ async def test_a_late_mapping_is_waited_for(it: Scene) -> None:
     assert len(writes) == 6
     assert it.left() == []
     assert {"CloudIPMapping", "CloudIPLeaving"} <= set(waits)
+    assert [row.text for row in it.fake.log if row.status >= 400] == []
+
+
+async def test_a_spare_cloud_ip_goes_once_it_is_unmapped(it: Scene) -> None:
+    """While the cloud unmaps the old one it is waited for; no request is refused."""
+    await it.settle(balancer())
+    reserved = it.fake.account.add_cloud_ip("reserved")["id"]
+    it.fake.account.reads = 40
+    await it.settle(balancer(settings={"cloudip_allocations": (reserved,)}))
+    assert [each["id"] for each in it.objects("cloud_ips")] == [reserved]
+    assert [row.text for row in it.fake.log if row.status >= 400] == []
 
 
 async def test_a_node_joins_before_the_balancer_uses_it_and_leaves_after(it: Scene) -> None:
@@ -226,10 +239,11 @@ async def test_an_object_deleted_by_hand_is_made_again(it: Scene, collection: st
     assert (it.state(), it.only("cloud_ips")["id"]) == (before, cip)
 
 
-async def test_a_policy_without_a_group_is_applied(it: Scene) -> None:
-    """A policy of our name that no group has is applied to ours."""
+@pytest.mark.parametrize("group", [None, {"id": "grp-00001"}])
+async def test_a_policy_without_our_group_is_applied(it: Scene, group: Any) -> None:
+    """A policy of our name that no group has, or another one, is applied to ours."""
     await it.settle(balancer())
-    it.only("firewall_policies")["server_group"] = None
+    it.only("firewall_policies")["server_group"] = group
     it.killed()
     fwp = it.only("firewall_policies")["id"]
     assert await it.settle(balancer()) == [f"POST firewall_policies/{fwp}/apply_to"]
@@ -350,6 +364,88 @@ async def test_a_second_balancer_goes_only_if_the_hub_made_it(it: Scene, made: b
     assert it.record.ids["load_balancer"] == first
 
 
+async def test_what_the_hub_did_not_make_outlives_the_service(it: Scene) -> None:
+    """With a record, a Cloud IP and second objects go only if the hub made that kind."""
+    await it.settle(balancer())
+    cip = it.only("cloud_ips")["id"]
+    it.killed()
+    it.record = msgspec.structs.replace(it.record, made=())
+    reserved = it.fake.account.add_cloud_ip("reserved")["id"]
+    await it.settle(balancer(settings={"cloudip_allocations": (reserved,)}))
+    second = it.fake.account.create("server_groups", {"name": NAME})["id"]
+    await it.settle(None)
+    assert it.left() == [second, cip, reserved]
+
+
+async def test_the_recorded_one_of_two_counts(it: Scene) -> None:
+    """Even if the other one is older."""
+    await it.settle(balancer())
+    older = it.fake.account.create("server_groups", {"name": NAME})
+    it.fake.account.objects["server_groups"][older["id"]]["created_at"] = "2025-01-01T00:00:00Z"
+    it.killed()
+    it.record = msgspec.structs.replace(it.record, made=("cloud_ip",))
+    assert await it.settle(balancer()) == []
+    assert it.record.ids["server_group"] != older["id"]
+
+
+async def test_a_live_balancer_counts_before_a_failed_one(it: Scene) -> None:
+    """Even if the failed one is recorded and has the Cloud IP: it moves, and nothing is made."""
+    await it.settle(balancer())
+    failed, cip = it.only("load_balancers"), it.only("cloud_ips")["id"]
+    failed["status"] = "failed"
+    live = it.fake.account.create("load_balancers", {"name": NAME})["id"]
+    it.killed()
+    writes = await it.settle(balancer())
+    assert writes == [
+        f"PUT load_balancers/{live}",
+        f"POST cloud_ips/{cip}/unmap",
+        f"POST cloud_ips/{cip}/map",
+        f"DELETE load_balancers/{failed['id']}",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_any_history_converges_without_a_leak(it: Scene, seed: int) -> None:
+    """Random wishes, kills, lost answers and changes by hand: the end is as wanted, and nothing is left at last."""
+    rng = random.Random(seed)
+    account, fresh = it.fake.account, Record(NAME, MARKER)
+    foreign = [account.add_cloud_ip("other")["id"], account.create("server_groups", {"name": f"x.{NAME}"})["id"]]
+    it.fake.shuffled = True
+    account.certificates = "valid"
+    servers = [*SERVERS, *(account.add_server()["id"] for _ in range(3))]
+    want = balancer()
+    for _ in range(25):
+        act = rng.choice(("want", "kill", "cut", "lose", "status", "steps", "steps", "steps"))
+        if act == "want":
+            settings = rng.choice(({}, {"policy": "round-robin"}, {"listener_protocol": "tcp"}))
+            ports = rng.choice(((HTTP,), (HTTP, HTTPS), (HTTPS,)))
+            want = balancer(rng.sample(servers, rng.randint(1, 5)), settings=settings, ports=ports)
+        elif act == "kill":
+            it.killed()
+        elif act == "cut":
+            it.fake.cut = cut_at(rng.randint(1, 4), rng.choice(("before", "after")))
+        elif act == "lose" and (lost := it.objects(rng.choice(("firewall_policies", "load_balancers")))):
+            account.delete("load_balancers" if lost[0]["id"].startswith("lba") else "firewall_policies", lost[0]["id"])
+            it.killed()
+        elif act == "status" and (found := it.objects("load_balancers")):
+            found[0]["status"] = rng.choice(("active", "failing", "failed"))
+        for _ in range(rng.randint(1, 4)):
+            with suppress(Uncertain, CloudConflict):
+                await it.step(want if rng.random() < 0.9 else None)
+    it.killed()
+    await it.settle(want)
+    account.objects["cloud_ips"].pop(foreign[0])
+    account.objects["server_groups"].pop(foreign[1])
+    state = it.state()
+    assert (state["applied"], state["ruled"], state["mapped"]) == (True, True, True)
+    assert state["nodes"] == state["servers"] == sorted(node.name for node in want.nodes)
+    it.killed()
+    if rng.random() < 0.5:
+        it.record = fresh
+    await it.settle(None)
+    assert it.left() == []
+
+
 async def test_a_recorded_id_of_a_foreign_object_does_not_count(it: Scene) -> None:
     """Neither name nor marker nor a tie proves it: RecordIgnored, and nothing of it is changed or deleted."""
     foreign = [
@@ -391,6 +487,39 @@ async def test_another_account_is_refused(it: Scene, monkeypatch: pytest.MonkeyP
             assert refused.reason == "WrongAccount"
 
 
+async def test_a_renamed_balancer_with_tls_only_gets_its_name_back(it: Scene) -> None:
+    """Its certificates are not known from the lists, so nothing is said about them."""
+    want = balancer(ports=(HTTP, HTTPS))
+    await it.settle(want)
+    it.killed()
+    it.only("load_balancers")["name"] = "mine"
+    await it.settle(want)
+    [put] = [row.body for row in it.fake.log if row.method == "PUT"]
+    assert msgspec.json.decode(put) == {"name": NAME}
+
+
+async def test_only_what_is_there_counts(it: Scene) -> None:
+    """A deleted balancer that lists still show is none; a second one that is being deleted is let be."""
+    await it.settle(balancer())
+    it.killed()
+    second = it.fake.account.create("load_balancers", {"name": NAME})["id"]
+    it.fake.account.objects["load_balancers"][second]["status"] = "deleting"
+    assert await it.plan(balancer()) == []
+    it.fake.account.objects["load_balancers"][second]["status"] = "deleted"
+    it.fake.account.objects["load_balancers"][it.record.ids["load_balancer"]]["status"] = "deleted"
+    it.only("cloud_ips")["load_balancer"] = None
+    assert [text.split("/")[0] for text in await it.settle(balancer())] == ["POST load_balancers", "POST cloud_ips"]
+
+
+async def test_the_only_rule_is_taken_over(it: Scene) -> None:
+    """A rule without a description, alone in our policy, is changed: there is no second one."""
+    await it.settle(balancer())
+    it.killed()
+    it.only("firewall_rules")["description"] = None
+    assert await it.settle(balancer()) == [f"PUT firewall_rules/{it.only('firewall_rules')['id']}"]
+    assert it.only("firewall_rules")["description"] == NAME
+
+
 async def test_a_rule_by_hand_stays(it: Scene) -> None:
     """Ours is the one with the description; a changed one is put back, another one is left alone."""
     await it.settle(balancer())
@@ -415,6 +544,7 @@ async def test_the_steps_that_come_later_are_shown(it: Scene) -> None:
         "create-load-balancer",
         "map",
     ]
+    assert [item.creates for item in planned if isinstance(item, Step) and item.creates] == list(KINDS)
     last = planned[-1]
     assert isinstance(last, Step)
     assert last.summary == "map Cloud IP (new) to (new)"

@@ -40,7 +40,8 @@ class Ours(msgspec.Struct, frozen=True):
         """Whether an object goes with its Service; Cloud IPs and doubles only if the hub made them, or no record."""
         if kind in record.made or not (record.ids or record.made or record.intent):
             return True
-        return kind != "cloud_ip" and self.found[kind]["id"] == each["id"]
+        first = self.found[kind]["id"] == each["id"] == record.ids.get(kind, each["id"])
+        return kind != "cloud_ip" and first
 
 
 def ours(seen: Inventory, record: Record) -> Ours:
