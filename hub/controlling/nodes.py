@@ -269,7 +269,8 @@ class NodePart:
             self._seen.pop(name, None)
         verdict = self._verdicts[name] = decide(node, self._answers.get(name), spec, type_.provider_id)
         if not verdict.changes:
-            self._timetable.useless(name, now)
+            if self._timetable.useless(name, now):
+                self._wake.set()
             self._failures.pop(name, None)
             self._queue.forget(name)
         self._tell(node, now)

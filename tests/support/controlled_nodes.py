@@ -49,6 +49,8 @@ class ScriptedAccount:
 
     async def opened(self) -> CloudType:
         """Open the cloud."""
+        if self.type is None:
+            await asyncio.sleep(0.01)
         self.type = TYPE
         return TYPE
 

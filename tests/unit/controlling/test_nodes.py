@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hub.cloud.instances import NodeAddress
 from hub.controller.asking import ASK_AGAIN
 from hub.controlling import nodes
 from hub.controlling.nodes import NodePart
@@ -161,6 +162,21 @@ def test_a_cloud_that_fails_changes_nothing_but_the_message() -> None:
         assert world.part.problem == ""
 
     assert play(story).taints("n1") == []
+
+
+def test_a_node_whose_machine_does_not_fit_is_asked_about_again() -> None:
+    """It is initialised soon after the cloud states the address that its kubelet was started with."""
+
+    async def story(world: World) -> None:
+        world.add("n1", new=True, annotations={"alpha.kubernetes.io/provided-node-ip": "198.51.100.9"})
+        await asyncio.sleep(30)
+        assert world.taints() == ["uninitialized"]
+        assert world.notes.began == [("NodeAddressMismatch", "n1")]
+        assert 4 <= len(world.cloud.questions) <= 7
+        world.cloud.machines["n1"] = machine("n1", addresses=(NodeAddress("ExternalIP", "198.51.100.9"),))
+        await asyncio.sleep(35)
+
+    assert play(story).taints() == []
 
 
 def test_a_machine_that_is_shut_down_taints_its_node() -> None:
