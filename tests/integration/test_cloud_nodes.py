@@ -209,7 +209,7 @@ async def test_a_shut_down_machine_taints_its_node_until_it_is_ready(
         scene.cloud.machines["n1"] = machine("n1")
         await asyncio.to_thread(scene.register, "n1", new=False)
         scene.later(301)
-        await until(lambda: scene.site.nodes["n1"].addresses)
+        await until(lambda: "n1" in scene.site.nodes and scene.site.nodes["n1"].addresses)
         await asyncio.to_thread(server.api.patch, f"{PATH}/n1", taints)
         await until(lambda: scene.keys("n1") == there)
         scene.cloud.machines["n1"] = machine("n1", status="stopped")
