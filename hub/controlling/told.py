@@ -57,7 +57,9 @@ class Board:
         key = ObjectKey(service.namespace, service.name)
         before = self.told.get(key)
         since = before.since if before is not None and before.state == state else self._site.clock.wall()
-        ids = outlook.found if outlook is not None else before.ids if before is not None else {}
+        ids: Mapping[str, str] = before.ids if before is not None else {}
+        if outlook is not None:
+            ids = outlook.found
         planned = outlook.planned if outlook is not None else ()
         steps = tuple(
             item.summary if isinstance(item, Step) else f"wait: {item.message}"

@@ -406,6 +406,70 @@ _LASTING: Final[tuple[_Lasting, ...]] = (
         "the message names the object and the next step",
     ),
     (
+        "UpdateLoadBalancerFailed",
+        "Service",
+        _BALANCERS,
+        "Update",
+        "the balancer could not get the present nodes; it is tried again",
+        "the message names the object and the next step",
+    ),
+    (
+        "AnnotationInvalid",
+        "Service",
+        _BALANCERS,
+        "Ensure",
+        "an annotation of the load balancer has an impossible value: what exists stays, and only its nodes follow",
+        "correct the annotation that the message names",
+    ),
+    (
+        "AnnotationIgnored",
+        "Service",
+        _BALANCERS,
+        "Ensure",
+        "an annotation of the load balancer has no effect",
+        "write the key that the message names, or remove the annotation",
+    ),
+    (
+        "NodePortMissing",
+        "Service",
+        _BALANCERS,
+        "Ensure",
+        "a port of the Service has no nodePort, which the balancer would send traffic to",
+        "set `allocateLoadBalancerNodePorts: true`, or write the nodePort",
+    ),
+    (
+        "RecordIgnored",
+        "Service",
+        _BALANCERS,
+        "Ensure",
+        "the annotation `endpointslice-hub/load-balancer` does not count; names find the balancer",
+        "do not copy or edit this annotation; the hub writes it again",
+    ),
+    (
+        "ForeignLoadBalancer",
+        "Service",
+        _BALANCERS,
+        "Withhold",
+        "the Service has an ingress, but the cloud has nothing of its name: no second balancer is made",
+        "correct `cloud.clusterName`, or `hub approve` with the hash in the message",
+    ),
+    (
+        "ClusterNameChanged",
+        "Service",
+        _BALANCERS,
+        "Withhold",
+        "the balancer was made under a `clusterName` that the registry does not have: it stays as it is",
+        "write the old name into `cloud.formerClusterNames`, or put it back",
+    ),
+    (
+        "NodeRemovalWithheld",
+        "Service",
+        _BALANCERS,
+        "Withhold",
+        "most nodes of the cluster's balancers are gone at once: they stay for five minutes",
+        "look at the Nodes; `hub approve` with the hash in the message lets them go now",
+    ),
+    (
         "DeleteLoadBalancerFailed",
         "Service",
         _BALANCERS,
@@ -503,6 +567,7 @@ Lease. `hub run --once` and `--dry-run` write no Events.
 - Publishing never waits for Events. If the API server refuses them, the log says so once. At most a thousand Events
   wait to be sent; then the oldest are dropped.
 - `hub run --events=false` writes no Events.
+- A cloud's plugin may have further reasons about Services with load balancers; their messages say what to do.
 - An alert about a reason is named after it, and its [runbook](../runbooks/index.md) says more than the last column.
 
 """

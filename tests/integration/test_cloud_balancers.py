@@ -17,6 +17,7 @@ from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.hub_access import load_hub_access
 from hub.kube.resolver import LookupPool
+from hub.model import ObjectKey
 from hub.plugin.clouds import CloudConflict, CloudRefusal, QuotaExceeded, Step
 from hub.runtime.clock import SystemClock
 from tests.support.apiserver.server import ApiServer
@@ -104,8 +105,8 @@ async def test_a_deleted_service_goes_last(scene: Scene) -> None:
     assert scene.cloud.calls[4:] == DELETE
     assert there == [True] * 4
     assert scene.cloud.things == {}
+    await scene.until(lambda: scene.told is None)
     assert scene.site.reporter.events[2:] == ["DeletingLoadBalancer", "DeletedLoadBalancer"]
-    assert scene.told is None
 
 
 async def test_another_type_removes_the_balancer(scene: Scene) -> None:
@@ -227,7 +228,7 @@ async def test_a_lost_lease_stops_between_two_steps(scene: Scene) -> None:
     scene.site.leads, scene.site.halted = True, None
     scene.site.creates_after = scene.site.clock.now() + 15
     scene.part.state_changed()
-    await scene.state("waiting")
+    await scene.until(lambda: scene.told is not None and "may still become visible" in scene.told.message)
     scene.ahead(LAG)
     await scene.state("ready")
     assert scene.cloud.calls == CREATE
@@ -335,7 +336,12 @@ async def test_a_failure_ends_the_pass_and_is_tried_again(
     """No later step is made; the wait depends on the error; a changed Service is tried at once (rows 26, 32, 34)."""
     waits: list[float] = []
     add_after = scene.part._queue.add_after
-    monkeypatch.setattr(scene.part._queue, "add_after", lambda key, wait: (waits.append(wait), add_after(key, wait)))
+
+    def note(key: ObjectKey, wait: float) -> None:
+        waits.append(wait)
+        add_after(key, wait)
+
+    monkeypatch.setattr(scene.part._queue, "add_after", note)
     failing = [error]
 
     def fail(step: Step) -> str:

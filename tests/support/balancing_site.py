@@ -200,7 +200,10 @@ class Scene:
 
     async def state(self, state: str) -> Told:
         """Wait until the Service has this state."""
-        return await self.until(lambda: told if (told := self.told) is not None and told.state == state else None)
+        await self.until(lambda: self.told is not None and self.told.state == state)
+        told = self.told
+        assert told is not None
+        return told
 
     async def until(self, check: Callable[[], Any], seconds: float = 15.0) -> Any:
         """Wait until ``check`` returns something true; it may ask the API server."""

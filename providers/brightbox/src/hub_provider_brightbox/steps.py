@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hub.plugin.clouds import Done, Step
-from hub_provider_brightbox.inventory import HOLDERS, PATHS, Inventory, Kind, mapped_to
+from hub_provider_brightbox.inventory import PATHS, Inventory, Kind, mapped_to
 from hub_provider_brightbox.shapes import Object, as_object, as_objects
 
 NEW: Final = "(new)"
@@ -19,8 +19,10 @@ TITLES: Final[Mapping[Kind, str]] = {
 }
 UNLISTED: Final = "hub:unlisted"
 """Key of an object that the observation does not have, and the answer to its creation has."""
+SHOWN: Final = "hub:shown"
+"""Key of a Cloud IP whose mapping was changed: the balancer to which the API shows it mapped."""
 UNDONE: Final = "hub:undone"
-"""Key of a Cloud IP whose mapping was changed, which the API does not show yet."""
+"""Key of a Cloud IP whose mapping was changed: whether neither the observation nor the answer shows the change."""
 
 
 def create(kind: Kind, body: Mapping[str, Any]) -> Step:
@@ -104,17 +106,9 @@ def _changed(do: str, has: Object, body: Object, answer: Object) -> Object:
     """An object after a change: as the request says, since the answer may come before it is made."""
     match do:
         case "map":
-            if mapped_to(has) == body["destination"]:
-                return has
-            return {
-                **has,
-                "load_balancer": {"id": body["destination"]},
-                UNDONE: mapped_to(answer) != body["destination"],
-            }
+            return _mapped(has, str(body["destination"]), answer)
         case "unmap":
-            if not mapped_to(has):
-                return has
-            return {**has, **dict.fromkeys(HOLDERS), UNDONE: bool(mapped_to(answer))}
+            return _mapped(has, "", answer)
         case "apply_to":
             return {**has, "server_group": {"id": body["server_group"]}}
         case "add_servers" | "remove_servers":
@@ -124,6 +118,14 @@ def _changed(do: str, has: Object, body: Object, answer: Object) -> Object:
             return {**has, "servers": [*kept.values(), *(named.values() if do == "add_servers" else ())]}
         case _:
             return {**has, **_stated(has, body, answer)}
+
+
+def _mapped(cloud_ip: Object, to: str, answer: Object) -> Object:
+    if mapped_to(cloud_ip) == to:
+        return cloud_ip
+    shown = str(cloud_ip.get(SHOWN, mapped_to(cloud_ip)))
+    holder = {"load_balancer": {"id": to} if to else None}
+    return {**cloud_ip, **holder, SHOWN: shown, UNDONE: to not in (shown, mapped_to(answer))}
 
 
 def _stated(has: Object, body: Object, answer: Object) -> Object:
