@@ -102,11 +102,13 @@ class Timetable:
             if isinstance(answers[name], Instance):
                 self._new[name].again = NEVER  # it only waits for its writes
 
-    def useless(self, name: str, now: float) -> None:
-        """The answer about a new Node did not initialise it."""
+    def useless(self, name: str, now: float) -> bool:
+        """Note that the answer about a new Node does not initialise it; returns whether it is asked about sooner."""
         new = self._new.get(name)
-        if new is not None and new.again == NEVER:
-            new.again = now + new.pause
+        if new is None or new.again != NEVER:
+            return False
+        new.again = now + new.pause
+        return True
 
     def next(self, spec: CloudNodesSpec, confirm_at: float) -> float:
         """When the next question is due."""

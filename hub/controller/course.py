@@ -362,8 +362,8 @@ def _old(scene: Scene, after: float, summary: str = "") -> Observe | Rest | None
 
 
 def _made(scene: Scene) -> tuple[str, ...]:
-    """What may be deleted with the Service: with a finalizer and no record, another controller made what is there."""
-    adopted = scene.service.held and not scene.kept.valid
+    """What may be deleted with the Service: without a record, another controller made what a served Service has."""
+    adopted = not scene.kept.valid and (scene.service.held or scene.service.ingress)
     return tuple(sorted(scene.found)) if adopted else scene.record.made
 
 

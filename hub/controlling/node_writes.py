@@ -104,7 +104,7 @@ class NodeWrites:
             yield
         except HubError as error:
             found = explained(error, rule, self._site.name)
-            if (seconds := waits(found)) > 0:
+            if (seconds := _waits(found)) > 0:
                 self.held_until = max(self.held_until, self._site.clock.now() + seconds)
             if found is error:
                 raise
@@ -113,7 +113,7 @@ class NodeWrites:
         self.missing.pop(rule, None)
 
 
-def waits(error: HubError) -> float:
+def _waits(error: HubError) -> float:
     """Seconds for which an error forbids all writes to Nodes of its cluster; 0 if it concerns one Node only."""
     if isinstance(error, MissingRight):
         return NO_RIGHT

@@ -19,7 +19,7 @@ from hub.controller.asking import NEVER, Timetable
 from hub.controller.deletion import Deletions, Watch
 from hub.controller.nodes import Change, Verdict, decide, foreign, question, uninitialized
 from hub.controller.undone import REPEATS, WINDOW, Undone
-from hub.controlling.node_writes import NO_RIGHT, NodeWrites, waits
+from hub.controlling.node_writes import NO_RIGHT, NodeWrites
 from hub.controlling.site import Site, Subject
 from hub.errors import ApiError, Conflict, HubError, Invalid, NotFound, NotLeader
 from hub.model import Finding, Node
@@ -269,7 +269,8 @@ class NodePart:
             self._seen.pop(name, None)
         verdict = self._verdicts[name] = decide(node, self._answers.get(name), spec, type_.provider_id)
         if not verdict.changes:
-            self._timetable.useless(name, now)
+            if self._timetable.useless(name, now):
+                self._wake.set()
             self._failures.pop(name, None)
             self._queue.forget(name)
         self._tell(node, now)
@@ -326,7 +327,7 @@ class NodePart:
                 log.warning("%s", text)
         self._failures[name] = _Failure(node, finding)
         self._tell(node, self._site.clock.now())
-        self._queue.retry(name, at_least=waits(error))
+        self._queue.retry(name)
 
     # --- what is told -----------------------------------------------------------------------------------
 
@@ -394,8 +395,8 @@ class NodePart:
         site, name, subject, begun = self._site, node.name, _subject(node.name, node.uid), False
         try:
             read, version = await self._writes.read(name)
-            same = (read.uid, read.provider_id) == (node.uid, node.provider_id) and read.ready != "True"
-            if not same or name not in self._decide_deletions(type_, spec, {**site.nodes, name: read}).delete:
+            found = self._decide_deletions(type_, spec, {**site.nodes, name: read})
+            if read.ready == "True" or name not in found.delete:
                 return
             log.warning("cluster %s: Node %s is deleted: its machine is gone", site.name, name)
             text = f"Deleting node {name} because it does not exist in the cloud provider"

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from hub_testkit.addresses.cloud import CREDENTIAL, EPHEMERAL, SimulatedCloud
 
 from hub.allocations.view import Verdict
+from hub.cli import cli
 from tests.support.allocation_scene import ONE, RULES, STATUS_RULE, TWO, Settled
-from tests.support.allocations import KIND, add_workload, allocation, define
+from tests.support.allocations import DEFINITION, KIND, add_workload, allocation, define
 from tests.support.api import Object
 from tests.support.apiserver.controllers import CONTROLLERS, ControllerManager
 from tests.support.apiserver.server import ApiServer
+from tests.support.helm import FULLNAME, NAMESPACE, OWNER, RELEASE, Helm
 from tests.support.hub import HUB_RULES, RunningHub, World, add_node
 from tests.support.simulated_clouds import install
 from tests.support.waiting import eventually
@@ -154,7 +157,7 @@ def test_pod_disruption_budget_keeps_the_pod_while_the_address_moves(
     assert controllers.process.alive
 
 
-@pytest.mark.parametrize("ceiling", ["Evict", "ForceDelete"])
+@pytest.mark.parametrize("ceiling", ["Evict", pytest.param("ForceDelete", marks=pytest.mark.nightly)])
 def test_force_delete_needs_the_ceiling(scene: Settled, hub_cluster: ApiServer, ceiling: str) -> None:
     """An allocation that asks for ForceDelete gets evictions, unless the registry permits ForceDelete too."""
     scene.registry(eviction=ceiling)
@@ -183,7 +186,7 @@ def test_retain_changes_nothing_when_the_allocation_is_deleted(scene: Settled) -
         eventually(lambda: scene.status().get("attached") == 2, 20)
         scene.api.delete(f"{KIND}/web")
         assert not scene.api.exists(f"{KIND}/web")
-        scene.untouched(8.0)
+        scene.untouched(3.0)
 
 
 def test_retain_takes_only_the_label_when_an_entry_is_removed(scene: Settled) -> None:
@@ -257,6 +260,46 @@ def test_cloud_that_fails_keeps_the_finalizer(scene: Settled) -> None:
         scene.cloud.heal()
         eventually(lambda: not scene.api.exists(f"{KIND}/web"), 60)
     detached(scene, ONE, TWO)
+
+
+# --- uninstall -----------------------------------------------------------------------------------------------
+
+
+def test_uninstalled_chart_leaves_everything_and_purge_lets_go(
+    hub_cluster: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kind, allocation, finalizer, labels and addresses stay; after a purge the allocation can go; addresses stay."""
+    owner = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": NAMESPACE}
+    meta = DEFINITION["metadata"]
+    meta = {**meta, "annotations": meta["annotations"] | owner, "labels": {"app.kubernetes.io/managed-by": "Helm"}}
+    scene = Settled(hub_cluster, tmp_path, monkeypatch, definition={**DEFINITION, "metadata": meta})
+    helm = Helm(tmp_path, hub_cluster)
+    values = {"allocations": {"enabled": True, "detach": True}}
+    notes = helm.install(values)
+    hub_cluster.kubeconfig(scene.world.kubeconfig, token=hub_cluster.service_account_token(NAMESPACE, FULLNAME))
+    scene.world.write_text(f"owner: {OWNER}\n{scene.world.path.read_text()}")
+    spec(scene, releasePolicy="Detach")
+    with RunningHub(scene.world, namespace=NAMESPACE):
+        eventually(lambda: scene.api.get(f"{KIND}/web")["metadata"].get("finalizers") == [FINALIZER], 20)
+
+    roles = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{OWNER}-endpointslice-hub-allocations"
+    assert scene.api.exists(roles)
+    helm.run("uninstall", RELEASE, "-n", NAMESPACE)
+    assert not scene.api.exists(roles)
+    scene.api.delete(f"{KIND}/web")
+    assert scene.api.get(f"{KIND}/web")["metadata"]["finalizers"] == [FINALIZER]
+    scene.untouched(0.5)
+
+    command = "hub purge --allocations"
+    assert command in notes
+    kubeconfig = str(hub_cluster.kubeconfig(tmp_path / "admin"))
+    result = CliRunner().invoke(cli, [*command.split()[1:], "--yes", "--kubeconfig", kubeconfig])
+    assert result.output.splitlines()[-1] == "1 finalizer and the labels of 2 nodes removed"
+    assert not scene.api.exists(f"{KIND}/web")
+    assert scene.labelled() == []
+    assert (scene.cloud.holder_of(ONE), scene.cloud.holder_of(TWO)) == ("n1", "n2")
+    assert scene.cloud.changes == scene.written
+    helm.install(values)  # the release may come back, with the definition that stayed
 
 
 # --- an unreachable cluster --------------------------------------------------------------------------------

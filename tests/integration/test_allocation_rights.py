@@ -157,7 +157,15 @@ def test_cases_are_all_rights_of_the_chart(rights: dict[Right, Any]) -> None:
     assert rights.keys() == CASES.keys() | UNNOTICED
 
 
-@pytest.mark.parametrize("right", CASES, ids=lambda right: " ".join(filter(None, right)))
+LONG: frozenset[Right] = frozenset({("edge", "pods", "delete")})
+"""Rights whose case takes the time of a whole move, and is like another one."""
+
+
+@pytest.mark.parametrize(
+    "right",
+    [pytest.param(right, marks=[pytest.mark.nightly] if right in LONG else []) for right in CASES],
+    ids=lambda right: " ".join(filter(None, right)),
+)
 def test_missing_right_is_named(
     scene: Settled, hub_cluster: ApiServer, rights: dict[Right, Any], right: Right, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -208,7 +216,9 @@ ORIGINAL: Sequence[Object] = (
 """The role of ip-address-controller v1.1.0."""
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["alone", "with the hub's own"])
+@pytest.mark.parametrize(
+    "own", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["alone", "with the hub's own"]
+)
 def test_role_of_the_original_controller_lets_the_hub_read_only(
     scene: Settled, hub_cluster: ApiServer, caplog: pytest.LogCaptureFixture, *, own: bool
 ) -> None:
@@ -297,37 +307,63 @@ def add(options: Sequence[str]) -> None:
     assert not end.value.code
 
 
+def stalled(world: World) -> str:
+    """Reason and message of the condition Stalled; "" if it is not true."""
+    conditions = world.hub_cluster.api.get(f"{KIND}/web").get("status", {}).get("conditions", ())
+    found = [each for each in conditions if each["type"] == "Stalled" and each["status"] == "True"]
+    return f"{found[0]['reason']}: {found[0]['message']}" if found else ""
+
+
+def labelled(world: World) -> list[str]:
+    """The nodes of the other cluster with the label."""
+    found = world.remotes["eu"].api.list("/api/v1/nodes", labelSelector="ip.ready=true")
+    return [node["metadata"]["name"] for node in found]
+
+
 def test_address_of_another_cluster_needs_the_option(two: tuple[World, SimulatedCloud]) -> None:
-    """Without --allow-allocations the status names that command; with it, address and label follow the nodes there."""
+    """Without --allow-allocations the status names that command; with it, the node with the address has the label."""
     world, cloud = two
-    api = world.hub_cluster.api
-
-    def stalled() -> Object:
-        conditions = api.get(f"{KIND}/web").get("status", {}).get("conditions", ())
-        return next((found for found in conditions if found["type"] == "Stalled"), {})
-
-    def labelled() -> list[str]:
-        found = world.remotes["eu"].api.list("/api/v1/nodes", labelSelector="ip.ready=true")
-        return [node["metadata"]["name"] for node in found]
-
     with RunningHub(world, secrets_namespace="hub-secrets"):
-        eventually(lambda: stalled().get("reason") == "Forbidden", 40)
-        message = stalled()["message"]
+        eventually(lambda: "Forbidden" in stalled(world), 40)
+        message = stalled(world)
         assert "«nodes: patch» in cluster eu; hub cluster add eu --allow-allocations grants it" in message
-        assert labelled() == []
+        assert labelled(world) == []
         add(["--allow-allocations"])
-        eventually(lambda: labelled() == [cloud.holder_of(ONE)], 60)
-        eventually(lambda: stalled().get("status") == "False")
+        eventually(lambda: cloud.holder_of(ONE) and labelled(world) == [cloud.holder_of(ONE)], 60)
+        eventually(lambda: not stalled(world))
+
+
+@pytest.mark.nightly
+def test_pods_of_another_cluster_need_the_option(two: tuple[World, SimulatedCloud]) -> None:
+    """Without --allow-evictions the status names it, and the address still moves; with it, the Pod left is evicted."""
+    world, cloud = two
+    add(["--allow-allocations"])
+    remote = world.remotes["eu"].api
+    with RunningHub(world, secrets_namespace="hub-secrets"):
+        eventually(lambda: cloud.holder_of(ONE) and labelled(world) == [cloud.holder_of(ONE)], 60)
         first = cloud.holder_of(ONE)
-        world.remotes["eu"].api.patch(f"/api/v1/nodes/{first}", {"spec": {"unschedulable": True}})
         other = "m2" if first == "m1" else "m1"
-        eventually(lambda: (cloud.holder_of(ONE), labelled()) == (other, [other]), 60)
+        add_workload(remote, first)
+        reference = {"kind": "Deployment", "name": "web", "namespace": "edge"}
+        changes = {"workloadRef": reference, "cordonedHold": "1s"}
+        world.hub_cluster.api.patch(f"{KIND}/web", {"spec": changes})
+        remote.patch(f"/api/v1/nodes/{first}", {"spec": {"unschedulable": True}})
+        option = "hub cluster add eu --allow-allocations --allow-evictions edge grants it"
+        eventually(lambda: WORKLOADS in stalled(world) and option in stalled(world), 40)
+        eventually(lambda: (cloud.holder_of(ONE), labelled(world)) == (other, [other]), 60)
 
         def entry() -> list[str]:
-            [found] = api.get(f"{KIND}/web")["status"]["addresses"]
+            [found] = world.hub_cluster.api.get(f"{KIND}/web")["status"]["addresses"]
             return [found.get(key) for key in ("state", "node", "lastNode")]
 
         eventually(lambda: entry() == ["Attached", other, first])
+        pod = "/api/v1/namespaces/edge/pods/web-1-a"
+        assert "deletionTimestamp" not in remote.get(pod)["metadata"]
+        add(["--allow-allocations", "--allow-evictions", "edge"])
+        eventually(
+            lambda: "deletionTimestamp" in (remote.find(pod) or {"metadata": "deletionTimestamp"})["metadata"], 60
+        )
+        eventually(lambda: not stalled(world), 40)
 
 
 # --- the admission policy --------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from tests.support.waiting import eventually
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CRD: Final = f"{CRDS}/netipallocations.netinfra.darkbrains.com"
 KIND: Final = "/apis/netinfra.darkbrains.com/v1alpha1/netipallocations"
+OLD: Final = "2026-01-01T00:00:00Z"
 DEFINITION: Final[Object] = yaml.safe_load(allocations_crd.text())
 
 
@@ -25,6 +26,13 @@ def define(api: Api, definition: Object = DEFINITION) -> None:
     """Define the kind, and wait until the server serves it."""
     api.post(CRDS, definition, fieldValidation="Strict")
     eventually(lambda: served(api), 30)
+    _make_old(api)
+
+
+def _make_old(api: Api) -> None:
+    """Make the kind look old: a server waits 2 s with a create request while a kind is younger than 2 s."""
+    conditions = [{**each, "lastTransitionTime": OLD} for each in api.get(CRD)["status"]["conditions"]]
+    api.patch(f"{CRD}/status", {"status": {"conditions": conditions}})
 
 
 def served(api: Api) -> bool:

@@ -49,6 +49,8 @@ class ScriptedAccount:
 
     async def opened(self) -> CloudType:
         """Open the cloud."""
+        if self.type is None:
+            await asyncio.sleep(0.01)
         self.type = TYPE
         return TYPE
 
@@ -108,18 +110,26 @@ class ScriptedSite:
         self.nodes: dict[str, Node] = {}
         self.clock = clock
         self.problem = ""
-        self.suspect = False
+        self.suspects_itself = False
+        self.judged = 0
         self.halted: tuple[str, str] | None = None
         self.approvals: set[str] = set()
         self.fences = 0
+        self.expired = False
         self._connect = connect
         self.part = NodePart(self)
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the hub's own network is the likelier cause; ``judged`` counts how often deletions are decided."""
+        self.judged += 1
+        return self.suspects_itself
 
     def fence(self) -> float:
         """Seconds that a write may take."""
         self.fences += 1
-        if self.halted is not None:
-            raise NotLeader(self.halted[1])
+        if self.halted is not None or self.expired:
+            raise NotLeader("not now")
         return 20.0
 
     def approved(self, digest: str) -> bool:

@@ -294,7 +294,9 @@ async def test_a_reserved_cloud_ip_is_used_and_never_deleted(it: Scene, how: str
     await it.settle(balancer())
     reserved = it.fake.account.add_cloud_ip("reserved")
     address = {"ipv4": reserved["public_ipv4"], "ipv6": "2001:DB8:FFFF::0" + reserved["public_ipv6"].rpartition(":")[2]}
-    named = {"settings": {"cloudip_allocations": (reserved["id"],)}} if how == "id" else {"address": address[how]}
+    named: dict[str, Any] = (
+        {"settings": {"cloudip_allocations": (reserved["id"],)}} if how == "id" else {"address": address[how]}
+    )
     want = balancer(**named)
     old = next(each["id"] for each in it.objects("cloud_ips") if each["name"] == NAME)
     assert await it.settle(want) == [
@@ -323,7 +325,8 @@ async def test_a_cloud_ip_that_is_mapped_elsewhere_is_never_taken(it: Scene) -> 
 
 async def test_an_unknown_cloud_ip_is_refused(it: Scene) -> None:
     """CloudIPNotFound; nothing is made, and a hostile id is only quoted."""
-    for more in ({"address": "192.0.2.1"}, {"settings": {"cloudip_allocations": ("cip-../servers",)}}):
+    cases: list[dict[str, Any]] = [{"address": "192.0.2.1"}, {"settings": {"cloudip_allocations": ("cip-../servers",)}}]
+    for more in cases:
         [refused] = await it.plan(balancer(**more))
         assert isinstance(refused, Refused)
         assert refused.reason == "CloudIPNotFound"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -20,9 +20,9 @@ OWN = "cip-00005.gb1.brightbox.test"
 
 def part(it: Scene, *path: str) -> Any:
     """A part of the balancer."""
-    found = it.only("load_balancers")
+    found: Any = it.only("load_balancers")
     for key in path:
-        found = found[0].get(key) if isinstance(found, list) else found.get(key)
+        found = (cast("list[Any]", found)[0] if isinstance(found, list) else found).get(key)
     return found
 
 

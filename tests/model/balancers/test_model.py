@@ -17,7 +17,7 @@ Patch = pytest.MonkeyPatch
 def test_random_courses_leak_nothing_double_nothing_and_converge() -> None:
     """No second object, nothing left behind, nothing foreign touched; without trouble the end is as wanted."""
     for seed in range(300):
-        run(seed)
+        assert run(seed).settled()
 
 
 @pytest.mark.nightly
@@ -25,7 +25,7 @@ def test_random_courses_leak_nothing_double_nothing_and_converge() -> None:
 def test_many_random_courses_hold(first: int) -> None:
     """The same for 20,000 further courses."""
     for seed in range(first, first + 1000):
-        run(seed)
+        assert run(seed).settled()
 
 
 def _no_lag(patch: Patch) -> None:

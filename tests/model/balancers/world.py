@@ -310,10 +310,10 @@ class World:
             self.writer.act()
             if self.writer.rest is not None:
                 self.clock.advance(self.writer.rest.after or 60.0)
-                if self._settled():
+                if self.settled():
                     break
         self.check()
-        assert self._settled(), self._story("it does not settle")
+        assert self.settled(), self._story("it does not settle")
         before = len(self.cloud.calls)
         for _ in range(10):
             self.clock.advance(60.0)
@@ -321,7 +321,7 @@ class World:
             self.writer.act()
         assert len(self.cloud.calls) == before, self._story("it is not quiet")
 
-    def _settled(self) -> bool:
+    def settled(self) -> bool:
         service, found = self.api.service, self.cloud.of(NAME)
         if service is None or service.kind != "LoadBalancer" or service.deleting:
             return found == {} and (service is None or not service.finalizers)

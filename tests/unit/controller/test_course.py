@@ -192,9 +192,10 @@ def test_a_balancer_of_another_controller_is_left_alone() -> None:
     assert isinstance(ensure(view._replace(approved=lambda asked: asked == digest), memory()), Hold)
 
 
-def test_a_balancer_that_is_found_is_adopted_with_one_write() -> None:
+@pytest.mark.parametrize("service", [READY, HELD, replace(READY, finalizers=())])
+def test_a_balancer_that_is_found_is_adopted_with_one_write(service: BalancedService) -> None:
     """What the original made needs no write to the cloud, and may be deleted with the Service."""
-    act = ensure(scene(READY, NOTHING, (), found=FOUND, ingress=INGRESS), memory())
+    act = ensure(scene(service, NOTHING, (), found=FOUND, ingress=INGRESS), memory())
     assert isinstance(act, Publish)
     assert (act.record.ids, act.record.made) == (FOUND, ("address", "balancer"))
 

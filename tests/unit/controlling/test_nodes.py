@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hub.cloud.instances import NodeAddress
 from hub.controller.asking import ASK_AGAIN
 from hub.controlling import nodes
 from hub.controlling.nodes import NodePart
@@ -69,13 +70,16 @@ def _running(world: World) -> Iterator[None]:
         task.cancel()
 
 
-def play(story: Callable[[World], Awaitable[None]], *names: str, **spec: Any) -> World:
+def play(
+    story: Callable[[World], Awaitable[None]], *names: str, before: Callable[[World], object] = id, **spec: Any
+) -> World:
     """Run the node part while a story happens; Nodes with these names, and their machines, are there before."""
 
     async def run() -> World:
         world = World(**spec)
         for name in names:
             world.add(name)
+        before(world)
         await asyncio.sleep(0.1)
         with _running(world):
             await story(world)
@@ -158,6 +162,21 @@ def test_a_cloud_that_fails_changes_nothing_but_the_message() -> None:
         assert world.part.problem == ""
 
     assert play(story).taints("n1") == []
+
+
+def test_a_node_whose_machine_does_not_fit_is_asked_about_again() -> None:
+    """It is initialised soon after the cloud states the address that its kubelet was started with."""
+
+    async def story(world: World) -> None:
+        world.add("n1", new=True, annotations={"alpha.kubernetes.io/provided-node-ip": "198.51.100.9"})
+        await asyncio.sleep(30)
+        assert world.taints() == ["uninitialized"]
+        assert world.notes.began == [("NodeAddressMismatch", "n1")]
+        assert 4 <= len(world.cloud.questions) <= 7
+        world.cloud.machines["n1"] = machine("n1", addresses=(NodeAddress("ExternalIP", "198.51.100.9"),))
+        await asyncio.sleep(35)
+
+    assert play(story).taints() == []
 
 
 def test_a_machine_that_is_shut_down_taints_its_node() -> None:
@@ -264,7 +283,7 @@ def test_nothing_is_deleted_in_trouble(trouble: str) -> None:
         del world.cloud.machines["n1"]
         world.api.ready("n1", "Unknown")
         await asyncio.sleep(30)
-        world.site.suspect = trouble == "suspect"
+        world.site.suspects_itself = trouble == "suspect"
         world.cloud.error = TransientProviderError("503") if trouble == "down" else None
         world.cloud.machines |= {"n1": machine("n1")} if trouble == "unknown" else {}
         world.site.problem = "not connected" if trouble == "problem" else ""
@@ -291,6 +310,58 @@ def test_a_deletion_that_fails_is_told_and_repeated() -> None:
         await asyncio.sleep(60)
 
     assert play(story).names() == ["n2"]
+
+
+def test_a_refused_deletion_is_not_hammered() -> None:
+    """A webhook refuses it: one try each half minute."""
+
+    async def story(world: World) -> None:
+        world.api.errors["n1"] = ServerFault(500, "InternalError", "admission webhook failed")
+        await asyncio.sleep(1)
+        del world.cloud.machines["n1"]
+        world.api.ready("n1", "Unknown")
+        await asyncio.sleep(60 + 90)
+        assert 3 <= len(world.api.writes()) <= 4
+
+    play(story, "n1", "n2")
+
+
+def test_retry_after_also_delays_deletions() -> None:
+    """The API server asks for 100 s: nothing is deleted in them, and nothing turns in circles."""
+
+    async def story(world: World) -> None:
+        world.api.errors["n1"] = TooManyRequests(429, "TooManyRequests", "", retry_after=100.0)
+        await asyncio.sleep(1)
+        del world.cloud.machines["n1"]
+        world.api.ready("n1", "Unknown")
+        await asyncio.sleep(150)
+        assert len(world.api.writes()) == 1
+        assert world.site.judged <= 60
+        await asyncio.sleep(20)
+        assert len(world.api.writes()) == 2
+
+    play(story, "n1", "n2")
+
+
+def test_after_an_outage_of_the_cluster_the_time_begins_again() -> None:
+    """Nobody knows whether the Node was Ready in the meantime."""
+
+    async def story(world: World) -> None:
+        await asyncio.sleep(1)
+        del world.cloud.machines["n1"]
+        world.api.ready("n1", "Unknown")
+        await asyncio.sleep(50)
+        world.site.problem = "not connected"
+        world.part.state_changed()
+        await asyncio.sleep(300)
+        world.site.problem = ""
+        world.part.state_changed()
+        await asyncio.sleep(55)
+        assert world.names() == ["n1", "n2"]
+        await asyncio.sleep(15)
+        assert world.names() == ["n2"]
+
+    play(story, "n1", "n2")
 
 
 def test_a_deletion_without_an_answer_counts() -> None:
@@ -346,10 +417,39 @@ def test_mode_observe_asks_and_shows_and_writes_nothing() -> None:
         await asyncio.sleep(200)
         assert world.part.deletions.delete == ("n2",)
         assert "provider ID c://n1" in world.part.told["n1"].message
+        assert world.site.judged <= 60
 
     world = play(story)
     assert world.api.writes() == []
     assert len(world.cloud.questions) <= 25
+
+
+def test_a_lease_that_is_renewed_late_only_delays() -> None:
+    """The fence refuses for some seconds although the duty stays: the write is made without another change."""
+
+    async def story(world: World) -> None:
+        world.site.expired = True
+        world.add("n1", new=True)
+        await asyncio.sleep(4)
+        assert world.api.log == []
+        world.site.expired = False
+        await asyncio.sleep(6)
+
+    assert play(story).taints() == []
+
+
+def test_a_node_registered_anew_is_asked_about_anew() -> None:
+    """The watch shows another UID and never a deletion: what was known of the old machine does not count."""
+
+    async def story(world: World) -> None:
+        await asyncio.sleep(1)
+        world.cloud.error = TransientProviderError("the cloud is down")
+        world.api.node("n1", new=True)
+        await asyncio.sleep(1)
+        assert world.taints() == ["uninitialized"]
+        assert world.api.log == []
+
+    play(story, "n1")
 
 
 def test_a_cancelled_part_writes_nothing_more() -> None:
@@ -485,14 +585,17 @@ def test_an_idle_cluster_costs_twelve_questions_an_hour() -> None:
 def test_another_clouds_nodes_are_never_asked_about() -> None:
     """New or not Ready, they make neither questions nor writes, and do not keep the part awake."""
 
-    async def story(world: World) -> None:
+    def before(world: World) -> None:
         for name, new in (("n1", True), ("n2", False)):
             world.api.node(name, ready="False", new=new)
             world.api.documents[name]["spec"]["providerID"] = "aws:///a/i-1"
             world.api.changed(name)
-        await asyncio.sleep(600)
-        assert {told.state for told in world.part.told.values()} == {"foreign"}
 
-    world = play(story)
+    async def story(world: World) -> None:
+        await asyncio.sleep(600)
+        assert [told.state for told in world.part.told.values()] == ["foreign"] * 2
+        assert world.site.judged <= 2 + 600 / 20 + 600 / 60
+
+    world = play(story, before=before)
     assert [name for question in world.cloud.questions for name in question] == []
     assert world.api.log == []

@@ -35,14 +35,18 @@ def settling(cloud_ip: Object) -> Wait | None:
 def removal(seen: Inventory, record: Record) -> Iterator[Planned]:
     """Everything of ours goes, and nothing else."""
     mine, names = ours(seen, record), (record.name, *record.former_names)
-    going = {kind: [each for each in mine.all(kind) if mine.may_go(kind, each, record)] for kind in TITLES}
+    going: dict[Kind, list[Object]] = {
+        kind: [each for each in mine.all(kind) if mine.may_go(kind, each, record)] for kind in TITLES
+    }
     if waits := [wait for each in going["load_balancer"] if (wait := locked(each))]:
         yield waits[0]
         return
     leaving = [each["id"] for each in going["load_balancer"] if each.get("status") == "deleting"]
     balancers = {each["id"]: each for each in going["load_balancer"] if each["id"] not in leaving}
     # Once objects are not joined any more, only their names say whose they are.
-    strange = [(kind, each) for kind in TITLES for each in going[kind] if clean(each.get("name")) not in names]
+    strange: list[tuple[Kind, Object]] = [
+        (kind, each) for kind in TITLES for each in going[kind] if clean(each.get("name")) not in names
+    ]
     yield from (steps.put(kind, each, {"name": record.name}, "rename") for kind, each in strange)
     yield from (steps.act("cloud_ip", each["id"], "unmap", {}) for each in mapped(seen, set(balancers)))
     yield from (steps.delete("load_balancer", each) for each in balancers.values())
