@@ -134,6 +134,11 @@ class Scene:
         """A new process: nothing is known but the record."""
         self.made = []
 
+    def dies(self, _: Planned) -> bool:
+        """For ``until`` of :meth:`settle`: each step is made by a process of its own."""
+        self.killed()
+        return False
+
     async def hostnames(self, want: Balancer) -> list[str]:
         """The ingress."""
         return [entry.hostname for entry in self.cloud.balancers.ingress(want, await self.observe(want), self.record)]

@@ -96,7 +96,7 @@ async def test_a_creation_goes_on_after_a_kill(it: Scene, number: int, when: str
         wanted = calm.state()
     it.context.dns["www.example.test"] = ("109.107.0.6",)
     it.fake.cut = cut_at(number, when)
-    await it.settle(FULL, until=lambda _: it.killed() or False)  # each step is a process of its own
+    await it.settle(FULL, until=it.dies)  # each step is a process of its own
     it.killed()
     assert await it.plan(FULL) == []
     assert it.state() == wanted
@@ -111,7 +111,7 @@ async def test_a_deletion_goes_on_after_a_kill(it: Scene, number: int, when: str
     longer = it.fake.account.create("server_groups", {"name": f"{NAME}-2"})["id"]
     await it.settle(balancer())
     it.fake.cut = cut_at(number, when)
-    await it.settle(None, until=lambda _: it.killed() or False)
+    await it.settle(None, until=it.dies)
     it.killed()
     assert await it.plan(None) == []
     assert it.left() == [longer, foreign]
@@ -126,7 +126,7 @@ async def test_a_change_of_everything_goes_on_after_a_kill(it: Scene, number: in
     await it.settle(balancer())
     want = balancer([SERVERS[1], joining], ports=(HTTP, HTTPS), settings={"cloudip_allocations": (other,)})
     it.fake.cut = cut_at(number, when)
-    await it.settle(want, until=lambda _: it.killed() or False)
+    await it.settle(want, until=it.dies)
     assert await it.plan(want) == []
     balancer_, group, cloud_ip = it.only("load_balancers"), it.only("server_groups"), it.only("cloud_ips")
     assert (cloud_ip["id"], cloud_ip["load_balancer"]["id"]) == (other, balancer_["id"])
@@ -481,7 +481,7 @@ async def test_another_account_is_refused(it: Scene, monkeypatch: pytest.MonkeyP
     from hub_provider_brightbox.testing import shapes
 
     await it.settle(balancer())
-    monkeypatch.setitem(shapes.ACCOUNT, "id", "acc-00002")  # type: ignore[attr-defined]
+    monkeypatch.setitem(shapes.ACCOUNT, "id", "acc-00002")
     async with scene() as other:
         other.record = it.record
         for want in (balancer(), None):
