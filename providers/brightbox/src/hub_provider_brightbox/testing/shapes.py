@@ -60,6 +60,7 @@ def shown(objects: Objects, collection: str, id_: str, *, detail: bool = False) 
         case "load_balancers":
             _balancer(objects, each, detail=detail)
         case "cloud_ips":
+            del each["created_at"]
             for key, other in (("load_balancer", "load_balancers"), ("server", "servers")):
                 each[key] = brief(objects, other, each[key]["id"]) if each[key] else None
         case "server_groups":
