@@ -1,4 +1,4 @@
-"""Measures allocations: the time of moves, the calls of a cloud, and the planner; and writes docs/performance.md.
+"""Measures allocations: moves, calls of a cloud, the planner, memory and CPU; and writes docs/performance.md.
 
     make bench-allocations                        print
     make bench-allocations ARGS=--write-docs      also write the result to docs/performance.md
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -25,6 +27,7 @@ import msgspec
 from hub_provider_gcp.testing import PROJECT, GcpFake
 from hub_testkit import SimulatedCluster, make_node
 
+from benchmarks.measure import Usage, usage
 from hub.allocations.claims import Claims, claims
 from hub.allocations.plan import plan
 from hub.allocations.spec import Meta, NetIPAllocation, Spec, read
@@ -47,6 +50,22 @@ ROUNDS: Final = 5
 REST: Final = 31.0
 """Seconds between two moves of an address, without which the next one would wait."""
 LONGEST: Final = 120.0
+IDLE_SECONDS: Final = 120.0
+"""Seconds over which the CPU time of an idle hub is measured."""
+SETTLE: Final = 20.0
+"""Seconds after the start until memory and CPU time are read."""
+MEBIBYTE: Final = 8.0
+"""Mebibytes that allocations may use beside the library."""
+LIBRARY: Final = """\
+import asyncio, ssl, sys, aiohttp, hub.cli.run, hub.app.hub, hub_provider_gcp
+from pathlib import Path
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) / 256
+before = resident()
+import google.auth.identity_pool
+print(resident() - before)
+"""
+"""Prints the mebibytes of google-auth in a process that has all other modules."""
 
 REGISTRY: Final = """\
 version: 1
@@ -73,10 +92,16 @@ class Row(NamedTuple):
 
 
 class Bench:
-    """The hub, its API server and the fake; serves inside ``async with``."""
+    """The hub, its API server and the fake; serves inside ``async with``.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: an empty folder.
+        ephemeral: whether the instances have ephemeral addresses.
+    """
+
+    def __init__(self, folder: Path, *, ephemeral: bool = True) -> None:
         self.folder = folder
+        self.ephemeral = "external-nat" if ephemeral else ""
         self.cluster = SimulatedCluster("hub", controllers=True)
         self.fake = GcpFake()
         self._stack = AsyncExitStack()
@@ -87,7 +112,7 @@ class Bench:
         await self._stack.enter_async_context(self.fake)
         self.fake.latency, self.fake.cloud.seconds = L, W
         for number in (1, 2, 3):
-            self.fake.cloud.add_vm(f"n{number}", ephemeral="external-nat")
+            self.fake.cloud.add_vm(f"n{number}", ephemeral=self.ephemeral)
             self._join(f"n{number}")
         self.address = self.fake.cloud.reserve()
         self.cluster.allocations.add(
@@ -191,11 +216,16 @@ async def moves(rounds: int) -> list[Row]:
                 unready.append(await bench.move(lambda name: bench.cluster.nodes.set_ready(name, "Unknown")))
                 bench.cluster.nodes.set_ready(old, ready=True)
                 await asyncio.sleep(REST)
+    with tempfile.TemporaryDirectory() as folder:
+        async with Bench(Path(folder), ephemeral=False) as bench:
+            await asyncio.sleep(REST)
+            _, _, fewest = await bench.move(bench.cordon)
     return [
         _seconds("drained → verified elsewhere", [each[0] for each in drained], 6 + 10 * L + 5 * W),
         _seconds("address down in a drain", [each[1] for each in drained], 1 + 6 * L + 4 * W),
         _seconds("not Ready → verified elsewhere", [each[0] for each in unready], GRACE + 3 + 11 * L + 4.5 * W),
-        _number("requests of a move, without polls", [each[2] for each in drained], 10),
+        _number("requests of a move, without polls; instances have no ephemeral addresses", [fewest], 10),
+        _number("the same; both instances have ephemeral addresses", [each[2] for each in drained], 10),
         _number("requests in an idle hour, described every 30 s", [idle], 120),
     ]
 
@@ -253,6 +283,88 @@ def planner(addresses: int, nodes: int, allocations: int, goal: float) -> Row:
     return Row(name, f"{found:.1f} ms", f"≤ {goal:g} ms", found <= goal)
 
 
+# --- memory and CPU of an idle hub ---------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def idle_hub(folder: Path, addresses: int, nodes: int) -> AsyncGenerator[tuple[int, SimulatedCluster]]:
+    """Runs a hub as a process whose nodes have all addresses; yields its pid and its API server.
+
+    Args:
+        folder: an empty folder.
+        addresses: the number of addresses, all in one allocation; 0 = allocations are off.
+        nodes: the number of nodes.
+    """
+    cluster, fake = SimulatedCluster("hub", controllers=True), GcpFake()
+    async with fake, cluster:
+        reserved = [fake.cloud.reserve() for _ in range(addresses)]
+        for number in range(nodes):
+            name = f"n{number}"
+            provider_id = f"gce://{PROJECT}/{fake.cloud.add_vm(name).zone}/{name}"
+            labels = {"ip.ready": "true"} if number < addresses else {}
+            cluster.nodes.add(make_node(name, zone="us-west1-a", provider_id=provider_id, labels=labels))
+        for number, address in enumerate(reserved):
+            fake.cloud.hold(address, f"n{number}")
+        if reserved:
+            spec = {"reservedIPs": reserved, "cloud": {"provider": "gcp"}}
+            cluster.allocations.add({"metadata": {"name": "web"}, "spec": spec})
+        cluster.write_kubeconfig(folder / "kubeconfig")
+        (folder / "key.json").write_text(fake.key_file())
+        registry = REGISTRY.format(grace=30.0, project=PROJECT, url=fake.url) if reserved else "version: 1\n"
+        (folder / "clusters.yaml").write_text(registry)
+        argv = [sys.executable, "-m", "hub", "run", "--registry", "clusters.yaml", "--kubeconfig", "kubeconfig"]
+        argv += ["--health-probe-bind-address", "0", "--listen", "0", "--allow-api-host", fake.host]
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        with (
+            (folder / "log").open("wb") as log,
+            subprocess.Popen(argv, cwd=folder, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": path}) as child,
+        ):
+            try:
+                async with asyncio.timeout(LONGEST):
+                    while reserved and cluster.allocations.get("web").get("status", {}).get("attached") != addresses:
+                        await asyncio.sleep(0.1)
+                await asyncio.sleep(SETTLE)
+                yield child.pid, cluster
+            finally:
+                child.terminate()
+
+
+async def _idle(addresses: int, nodes: int) -> tuple[Usage, float, int]:
+    """Returns what an idle hub uses, the percentage of a core, and its writes of objects that are no Leases."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with idle_hub(Path(folder), addresses, nodes) as (pid, cluster):
+            before, writes = usage(pid), _writes(cluster)
+            await asyncio.sleep(IDLE_SECONDS)
+            after = usage(pid)
+            return after, (after.cpu - before.cpu) / IDLE_SECONDS * 100, _writes(cluster) - writes
+
+
+def _writes(cluster: SimulatedCluster) -> int:
+    reads = ("get", "list", "watch")
+    return sum(n for (verb, what), n in cluster.requests.items() if verb not in reads and what != "leases")
+
+
+async def costs(addresses: int, nodes: int) -> list[Row]:
+    """Memory and CPU of a hub with allocations, beside one without."""
+    run = await asyncio.create_subprocess_exec(sys.executable, "-c", LIBRARY, stdout=subprocess.PIPE)
+    library = float((await run.communicate())[0])
+    off, percent_off, _ = await _idle(0, nodes)
+    full, percent, writes = await _idle(addresses, nodes)
+    more, goal = full.rss - off.rss, MEBIBYTE + library
+    size = f"{addresses} addresses, {nodes} nodes"
+    cpu = max(0.0, percent - percent_off)
+    return [
+        Row(
+            f"memory of allocations, {size}; without them the hub has {off.rss:.0f} MiB, google-auth {library:.0f} MiB",
+            f"{more:.1f} MiB",
+            f"≤ {goal:.1f} MiB",
+            more <= goal,
+        ),
+        Row(f"CPU of idle allocations, {size}", f"{cpu:.2f} % of a core", "≤ 0.5 %", cpu <= 0.5),
+        _number(f"Kubernetes writes in {IDLE_SECONDS:g} idle seconds, Leases aside", [writes], 0),
+    ]
+
+
 def table(rows: list[Row]) -> str:
     """The rows in Markdown."""
     lines = ["| figure | hub | goal | |", "|---|---|---|---|"]
@@ -267,6 +379,7 @@ def main() -> int:
     parser.add_argument("--write-docs", action="store_true", help="write the result to docs/performance.md")
     options = parser.parse_args()
     rows = [planner(200, 500, 1, 20.0), planner(1000, 20_000, 1000, 500.0)]
+    rows += asyncio.run(costs(200, 500))
     rows += asyncio.run(moves(options.rounds))
     text = table(rows)
     print(text)

@@ -17,6 +17,7 @@ from hub.allocating.accounts import Account
 from hub.allocating.follow import PATH, Sites
 from hub.allocating.rights import DELETE, EVICT, LABEL, STATUS, MissingRight, explained
 from hub.allocating.rights import FINALIZER as FINALIZER_RIGHT
+from hub.allocations.outcomes import Call, outcome
 from hub.allocations.spec import FINALIZER
 from hub.allocations.view import Act, Attach, Detach, Evict, Finalize, Follow, Label, NodeKey, Outcome, Restore
 from hub.cloud.addresses import Order, Pending, Step
@@ -208,22 +209,9 @@ class Executor:
     ) -> None:
         name = account.spec.name
         outcomes = self.outcomes.setdefault(name, {})
-        before = outcomes.get(address)
-        same = before is not None and (before.token == token or step == "follow" or before.step == "follow")
-        first = before.first if same and before is not None else began
-        failures = (before.failures if same and before is not None else 0) + 1 if failure is not None else 0
-        operation = found.operation if isinstance(found, Pending) else ""
-        outcomes[address] = Outcome(
-            step,
-            token,
-            self._now(),
-            first,
-            _kind(failure),
-            str(failure) if failure is not None else "",
-            operation if step != "follow" else "",
-            getattr(found, "before", ""),
-            failures,
-        )
+        message = str(failure) if failure is not None else ""
+        call = Call(step, token, began)
+        outcomes[address] = outcome(outcomes.get(address), call, self._now(), found, _kind(failure), message)
         if failure is not None:
             log.warning("%s of %s: %s", step, address, failure)
         if isinstance(failure, QuotaExceeded):

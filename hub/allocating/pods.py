@@ -20,7 +20,7 @@ from hub.allocating.rights import PODS as PODS_RIGHT
 from hub.allocating.rights import WORKLOADS, explained
 from hub.allocations.spec import WorkloadRef, moment
 from hub.allocations.view import NodeKey, Pod, Pods
-from hub.errors import HubError, NotFound
+from hub.errors import Forbidden, HubError, NotFound
 from hub.kube import wire
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
@@ -37,7 +37,9 @@ LOOK_AGAIN: Final = 5.0
 WORKLOAD_AGAIN: Final = 30.0
 """Seconds after which the workload is read again: it may be another one of the same name."""
 OTHERS: Final = 1
-"""The hub may list Pods of the workload's namespace only, so other Pods always count as there."""
+"""Other Pods count as there where the hub may not list the Pods of all namespaces."""
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""Annotation of a static Pod, which only its node can remove."""
 
 Key = tuple[NodeKey, WorkloadRef]
 
@@ -50,6 +52,7 @@ class _PodMeta(msgspec.Struct, rename="camel"):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
+    annotations: dict[str, str] | None = None
 
 
 class _PodStatus(msgspec.Struct, frozen=True):
@@ -63,6 +66,10 @@ class _Pod(msgspec.Struct):
 
 class _Owned(msgspec.Struct):
     metadata: _PodMeta
+
+
+class _PodList(msgspec.Struct):
+    items: tuple[_Pod, ...] = ()
 
 
 PODS: Resource[_Pod] = wire.resource(
@@ -109,6 +116,11 @@ class PodWatch:
         for key in wanted - self._tasks.keys():
             name = f"Pods of {key[1]} on {key[0]}"
             self._tasks[key] = asyncio.create_task(supervise(name, partial(self._follow, key), self._clock))
+
+    @property
+    def known(self) -> frozenset[Key]:
+        """The nodes and workloads whose Pods are known, or why they are not."""
+        return frozenset(self.found.keys() | self.problems.keys())
 
     async def close(self) -> None:
         """Stop all watches."""
@@ -158,6 +170,7 @@ class PodWatch:
     async def _look(self, key: Key, client: Client, uid: str, watched: _Watched) -> None:
         """Keep ``found`` up to date; ends with the error of the watch."""
         owners: dict[str, str] = {}
+        others: int | None = OTHERS
         while True:
             watched.changed.clear()
             if watched.error is not None:
@@ -168,7 +181,10 @@ class PodWatch:
                     for pod in list(watched.pods.values())
                     if self._counts(pod) and await self._belongs(client, key[0].cluster, pod, uid, owners)
                 ]
-                self._set(key, Pods(tuple(sorted(mine, key=lambda pod: (pod.namespace, pod.name))), OTHERS))
+                if others is not None and key[1].kind == "DaemonSet":
+                    others = await self._others(client, key[0].name)
+                ordered = sorted(mine, key=lambda pod: (pod.namespace, pod.name))
+                self._set(key, Pods(tuple(ordered), OTHERS if others is None else others))
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AGAIN):
                     await watched.changed.wait()
@@ -178,6 +194,18 @@ class PodWatch:
         ends = pod.metadata.deletion_timestamp
         over = ends is not None and moment(ends) < self._clock.wall()
         return pod.status.phase in ("", "Pending", "Running", "Unknown") and not over
+
+    async def _others(self, client: Client, node: str) -> int | None:
+        """How many Pods a drain of the node still has to remove, of all namespaces; None = the hub may not list them.
+
+        Drains leave Pods of DaemonSets and mirror Pods.
+        """
+        try:
+            body = await client.request("GET", PODS.path, params={"fieldSelector": f"spec.nodeName={node}"})
+        except Forbidden:
+            return None
+        pods = msgspec.json.decode(body, type=_PodList).items
+        return sum(self._counts(pod) and not _stays(pod.metadata) for pod in pods)
 
     @staticmethod
     async def _belongs(client: Client, cluster: str, pod: _Pod, uid: str, owners: dict[str, str]) -> bool:
@@ -246,6 +274,12 @@ async def _read(client: Client, cluster: str, namespace: str, path: str) -> _Pod
 
 def _controller(meta: _PodMeta) -> OwnerReference | None:
     return next((owner for owner in meta.owner_references or () if owner.controller), None)
+
+
+def _stays(meta: _PodMeta) -> bool:
+    """Whether a drain leaves the Pod on its node."""
+    owner = _controller(meta)
+    return MIRROR in (meta.annotations or {}) or (owner is not None and owner.kind == "DaemonSet")
 
 
 def _pod(pod: _Pod) -> Pod:

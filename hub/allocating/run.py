@@ -23,6 +23,7 @@ from hub.allocating.pods import PodWatch
 from hub.allocating.rights import MissingRight
 from hub.allocating.tallies import Tallies
 from hub.allocations import view as values
+from hub.allocations.causes import TWICE
 from hub.allocations.claims import Claims, account_of, claims
 from hub.allocations.plan import plan
 from hub.allocations.spec import LABEL_READY, Allocation, Defaults, NetIPAllocation, Status, read
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 UNASSIGNED: Final = ""
 """The queue's key for allocations without an account."""
 WORKERS: Final = 2
+PROOF: Final = TWICE + 0.5
+"""Seconds within which a second answer about a node with a label is asked for."""
 FROZEN: Final = ("Stalled", "True", "CloudFailed")
 """Type, status and reason of the condition of an allocation whose account had a terminal error."""
 OUTDATED_CRD: Final = "the NetIPAllocation CRD has no status: hub allocations crd | kubectl apply -f -"
@@ -213,6 +216,10 @@ class Allocating:
             if last is None or last.questions.describe or last.questions.inspect:
                 return False
             if any(verdict.reason == "Confirming" for verdict in last.verdicts.values()):
+                return False
+            if any(self.time.now() < since + PROOF for since in last.memory.suspects.values()):
+                return False
+            if last.questions.pods - self.pods.known:
                 return False
         return True
 

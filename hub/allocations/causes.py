@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from hub.allocations.eligible import DOWN_TAINTS, LEAVING_TAINTS, TAINT_AUTOSCALER, misfit, ready, taint
+from hub.allocations.eligible import DOWN_TAINTS, LEAVING_TAINTS, misfit, ready, taint
 from hub.allocations.spec import NEVER, Allocation, Entry, moment
 from hub.allocations.view import CAUSES, Inspection, Machine, Memory, Pods
 from hub.cloud.addresses import Gone, Present
@@ -129,7 +129,7 @@ def _drained(
         why = what
     elif pods is not None and not pods.workload:
         why = f"{what} and has no Pod of {workload}"
-    elif workload.kind == "DaemonSet" and pods is not None and mark == TAINT_AUTOSCALER and not pods.others:
+    elif workload.kind == "DaemonSet" and pods is not None and mark and not pods.others:
         why = f"{what} and only Pods of DaemonSets"
     else:
         hold = allocation.cordoned_hold

@@ -10,9 +10,8 @@ from hub.cloud.addresses import Gone, InstanceState, Present, Unsupported
 from hub.model import LABEL_CONTROL_PLANE, LABEL_ZONE, Node
 
 LABEL_REGION: Final = "topology.kubernetes.io/region"
-TAINT_AUTOSCALER: Final = "ToBeDeletedByClusterAutoscaler"
-LEAVING_TAINTS: Final = (TAINT_AUTOSCALER, "karpenter.sh/disrupted")
-"""Taints of a node that is about to be removed."""
+LEAVING_TAINTS: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
+"""Taints of a node that an autoscaler is about to remove."""
 DOWN_TAINTS: Final = ("node.kubernetes.io/out-of-service", "node.cloudprovider.kubernetes.io/shutdown")
 """Taints of a node whose machine is known to be off."""
 READY_FOR: Final = 10.0

@@ -57,7 +57,7 @@ def label(
             want = wanted.get(key)
             if want is None and scene.view.label_keys.isdisjoint(node.labels):
                 continue
-            if key in scene.view.running or key in may_have or node.deleting:
+            if key in scene.view.running or key in may_have or (want is not None and node.deleting):
                 continue
             if want is not None:
                 _change(scene, changed, key, _differences(scene, node, want))
@@ -84,9 +84,12 @@ def _change(
     *,
     at_once: bool = False,
 ) -> None:
-    count, again = changed.get(key, (0, 0.0))
-    if scene.view.halted is not None or not changes:
+    if not changes:
         return
+    if scene.view.halted is not None:
+        scene.acts.append(Label(key, tuple(changes)))  # only shown, so nobody changes it back
+        return
+    count, again = changed.get(key, (0, 0.0))
     if again > scene.now and not at_once:
         scene.wake(again)
         return
@@ -163,7 +166,7 @@ def evict(scene: Scene, wanted: dict[NodeKey, dict[str, str]]) -> None:
         scene.pods.add((key, workload))
         pods = scene.view.pods.get((key, workload))
         old = [pod for pod in pods.workload if moment(pod.created) <= moved] if pods is not None else []
-        if not old or str(workload) in asked or scene.view.halted is not None or allocation.paused:
+        if not old or str(workload) in asked or allocation.paused:
             continue
         asked.add(str(workload))
         again = max(scene.view.evict_after.get(str(workload), 0.0), scene.view.evict_after.get(key.cluster, 0.0))

@@ -33,6 +33,8 @@ RESTORES: Final = 10
 """Attempts to give a node back what it had."""
 CHANGING_AGAIN: Final = 1.0
 """Seconds between descriptions of an address that the cloud is changing."""
+SEEN: Final = 10.0
+"""Seconds in which a step that is done is not repeated, though it is not described: a cloud's lists may lag behind."""
 LONGEST_RETRY: Final = 10.0
 
 
@@ -161,13 +163,14 @@ def _detaching(scene: Scene, situation: Situation, move: Move, state: AddressSta
     if site.problem:
         situation.message = f"{site.problem}; {LET_GO}" if move.phase == "Releasing" else site.problem
         return
-    if outcome is not None and outcome.error and scene.now - moment(move.started) > DETACH_PATIENCE:
-        situation.message = outcome.message
+    failed = outcome is not None and (outcome.error or move.attempts > TARGETS)
+    if outcome is not None and failed and scene.now - moment(move.started) > DETACH_PATIENCE:
+        situation.message = outcome.message or "the cloud detaches it without an error, but it is still there"
         drop(scene, situation, failed=True)
         return
     if not _cloud_acts(scene, situation, outcome) or not situation.recorded:
         return
-    if labelled(scene, situation):
+    if labelled(scene, situation) or _without_effect(scene, situation, move, outcome):
         return
     order = Order(situation.address, state.instance, state, token=_token(situation, move))
     scene.acts.append(Detach(situation.address, order))
@@ -211,8 +214,28 @@ def _attaching(scene: Scene, situation: Situation, move: Move, state: AddressSta
     if undo is not None:
         _undo(scene, situation, move, state, instance)
         return
+    if _without_effect(scene, situation, move, mine):
+        return
     order = Order(situation.address, instance, state, before=move.before_to, token=_token(situation, move))
     scene.acts.append(Attach(situation.address, order))
+
+
+def _without_effect(scene: Scene, situation: Situation, move: Move, outcome: Outcome | None) -> bool:
+    """Whether a step that succeeds, but is not described, must not be called now.
+
+    It is described again until :data:`SEEN` is over. After :data:`TARGET_PATIENCE` the record gets another attempt, as
+    the cloud may answer a repeated token with what it did the first time.
+    """
+    if outcome is None or outcome.error or outcome.order != _token(situation, move):
+        return False
+    if scene.now - outcome.first > TARGET_PATIENCE:
+        situation.move = replace(move, operation="", attempts=move.attempts + 1)
+        return True
+    if outcome.step == "follow" or outcome.operation or scene.now >= outcome.at + SEEN:
+        return False  # an operation may be a part of the step
+    scene.refresh(situation.address, again=CHANGING_AGAIN)
+    scene.wake(outcome.at + SEEN)
+    return True
 
 
 def _undo(scene: Scene, situation: Situation, move: Move, state: AddressState, instance: str) -> None:
@@ -293,12 +316,19 @@ def _planned(scene: Scene, situation: Situation, move: Move) -> NodeKey | None:
     target = scene.key(situation.allocation, move.to)
     if target is None or target.cluster != situation.allocation.cluster:
         return None
+    others = (found for found in scene.situations if found is not situation and found.move is not None)
+    if any(name and scene.key(found.allocation, name) == target for found in others for name in _nodes(found)):
+        return None  # an address that was attached by hand leaves it, and may have to go back
     scene.busy.discard(target)
     why = scene.why_not(situation, target)
     inspection = scene.view.inspections.get(scene.instance(target))
     if why or (inspection is not None and why_not_instance(inspection.state, situation.region)):
         return None
     return target
+
+
+def _nodes(situation: Situation) -> tuple[str, ...]:
+    return (situation.move.from_, situation.move.to) if situation.move is not None else ()
 
 
 def _attached(scene: Scene, situation: Situation, move: Move, outcome: Outcome | None) -> None:

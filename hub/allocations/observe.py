@@ -50,6 +50,8 @@ def observe(scene: Scene, situation: Situation) -> None:
     key = scene.key(allocation, stored.node)
     if scene.site(key.cluster if key is not None else allocation.cluster).problem:  # what held begins again then
         situation.memory = memory = replace(memory, cause="", cause_since=0.0)
+    if situation.live and memory.claim != allocation.uid:  # a cause of another claim is no evidence for this one
+        situation.memory = memory = replace(memory, claim=allocation.uid, cause="", cause_since=0.0)
     if answer is None or isinstance(answer.state, Unknown):
         situation.answer = None
         if key is not None and scene.machine(key) is not None:
@@ -64,7 +66,9 @@ def observe(scene: Scene, situation: Situation) -> None:
         if memory.instance != state.instance:
             known = stored.instance == state.instance and not memory.instance
             placed = moment(stored.since) if known else 0.0
-            memory = Memory(state.instance, placed or scene.now, failures=memory.failures, retry=memory.retry)
+            memory = replace(
+                memory, instance=state.instance, placed=placed or scene.now, free=0.0, cause="", cause_since=0.0
+            )
     elif isinstance(state, Free):
         free = memory.free or answer.at
         memory = replace(memory, instance="", free=free, cause="", cause_since=0.0)

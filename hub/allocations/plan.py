@@ -11,7 +11,7 @@ from hub.allocations.scene import Scene, Situation
 from hub.allocations.serve import Want, serve
 from hub.allocations.spec import Allocation, Status
 from hub.allocations.status import status
-from hub.allocations.view import Finalize, Memories, Plan, Questions, Verdict, View
+from hub.allocations.view import Evict, Finalize, Label, Memories, Plan, Questions, Verdict, View
 from hub.cloud.addresses import Elsewhere
 
 
@@ -45,6 +45,7 @@ def plan(view: View, now: float) -> Plan:
     statuses = _statuses(scene, allocations)
     _due(scene)
     acts = tuple(act for act in scene.acts if _may(scene, act))
+    halted = tuple(act for act in scene.acts if isinstance(act, Label | Evict | Finalize) and view.halted is not None)
     claimed = [found for found in reversed(scene.situations) if found.claimed]  # of several claims, the oldest counts
     memory = Memories(
         {found.address: found.memory for found in claimed},
@@ -56,6 +57,7 @@ def plan(view: View, now: float) -> Plan:
     return Plan(
         statuses,
         acts,
+        halted,
         Questions(scene.describe, frozenset(scene.inspect), frozenset(scene.pods)),
         tuple(scene.findings),
         scene.next,
@@ -82,7 +84,7 @@ def _statuses(scene: Scene, allocations: Sequence[Allocation]) -> dict[str, Stat
                 text = f"{situation.address}: {situation.message}"
                 scene.find(allocation.name, "AddressInvalid", text, situation.address)
         wants_finalizer = allocation.release and not (allocation.deleting and not kept)
-        if allocation.finalizer != wants_finalizer and scene.view.halted is None:
+        if allocation.finalizer != wants_finalizer:
             scene.acts.append(Finalize(allocation.name, wants_finalizer))
     return found
 

@@ -83,6 +83,9 @@ class Site(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+OutcomeError = Literal["", "conflict", "unsupported", "quota", "transient", "terminal", "timeout"]
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """How the last call of a step for an address ended.
 
@@ -90,21 +93,23 @@ class Outcome(msgspec.Struct, frozen=True):
         step: detach, attach, restore or follow.
         token: the order's token; for follow, the operation.
         at: when it ended.
-        first: when the first call with this token began.
+        first: when the first call with this token began; a followed operation belongs to the call that began it.
         error: "" = it succeeded.
         operation: set if the step was accepted and is to be followed.
         failures: failed calls in a row with this token.
+        order: the order's token, also for follow; "" = the operation is one of an earlier process.
     """
 
     step: str
     token: str
     at: float
     first: float
-    error: Literal["", "conflict", "unsupported", "quota", "transient", "terminal", "timeout"] = ""
+    error: OutcomeError = ""
     message: str = ""
     operation: str = ""
     before: str = ""
     failures: int = 0
+    order: str = ""
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -133,6 +138,7 @@ class Memory(msgspec.Struct, frozen=True):
     """What the planner remembers of one address between two passes; lost at a restart.
 
     Attributes:
+        claim: UID of the allocation that had the address in the last pass.
         instance: the holder at the last complete answer; "" = free, or nothing is known.
         placed: when that holder was first seen.
         free: when the first of the present complete answers that say Free was asked for; 0.0 = it was not free.
@@ -148,6 +154,7 @@ class Memory(msgspec.Struct, frozen=True):
     cause_since: float = 0.0
     retry: float = 0.0
     failures: int = 0
+    claim: str = ""
 
 
 class Memories(msgspec.Struct, frozen=True):
@@ -332,6 +339,7 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         statuses: the wanted status of each allocation, by name.
         acts: what to start now; those that need a record come in the pass after the record was stored.
+        halted: changes of labels, evictions and finalizers that would start now if ``View.halted`` did not forbid them.
         findings: (allocation, finding) pairs.
         wake: the next time at which the plan may change by itself.
         verdicts: by address.
@@ -340,6 +348,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     statuses: Mapping[str, Status] = {}
     acts: tuple[Act, ...] = ()
+    halted: tuple[Label | Evict | Finalize, ...] = ()
     questions: Questions = Questions()
     findings: tuple[tuple[str, Finding], ...] = ()
     wake: float | None = None

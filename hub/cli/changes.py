@@ -13,12 +13,13 @@ import click
 import msgspec
 
 from hub.cli.render import count, document, one_line
-from hub.cli.reserved import move_lines
+from hub.cli.reserved import move_lines, write_lines
 from hub.cli.withheld import lines, registry_lines
 from hub.decide.decision import Decision
 from hub.decide.plan import EndpointChange, Plan, apply_plan, endpoint_changes
 from hub.model import Conditions, Endpoint, Finding, Port, Slice, join_first
 from hub.registry.spec import RegistryHeld
+from hub.report.allocations import Write
 from hub.report.held import held, registry_withheld
 from hub.report.values import Held, ReservedAddress
 
@@ -189,20 +190,23 @@ def print_plan(
     flags: str = "",
     registry: RegistryHeld | None = None,
     moves: Sequence[ReservedAddress] | None = None,
+    writes: Sequence[Write] = (),
 ) -> bool:
     """Print the changes of all passes, a withheld removal from the registry, and moves of reserved addresses.
 
-    ``moves`` None = there are no allocations.
+    ``moves`` None = there are no allocations. ``writes``: labels, evictions and finalizers of allocations.
 
     Returns:
         Whether anything would change.
     """
     services = [service_change(result, flags) for result in results if result.status != "gone"]
     changes = any(service.changes for service in services) or any(address.to for address in moves or ())
+    changes = changes or bool(writes)
     if output != "table":
         data = {**_document(services, registry), "changes": changes}
         if moves is not None:
             data["addresses"] = list(map(_move, moves))
+            data["writes"] = [write._asdict() for write in writes]
         click.echo(document("Plan", data, output))
         return changes
     for service in services:
@@ -211,7 +215,9 @@ def print_plan(
         click.echo(click.style(one_line(line) if line.startswith("=") else f"  {one_line(line)}", fg="magenta"))
     for line in move_lines(moves or ()):
         click.echo(click.style(line, fg="yellow"))
-    click.echo(_summary(services, moves or ()))
+    for line in write_lines(writes):
+        click.echo(click.style(one_line(line), fg="yellow"))
+    click.echo(_summary(services, moves or (), writes))
     return changes
 
 
@@ -264,7 +270,7 @@ def _move(address: ReservedAddress) -> dict[str, Any]:
     }
 
 
-def _summary(services: Sequence[ServiceChange], moves: Sequence[ReservedAddress]) -> str:
+def _summary(services: Sequence[ServiceChange], moves: Sequence[ReservedAddress], writes: Sequence[Write]) -> str:
     changing = [service for service in services if service.changes]
     kinds = {kind: sum(line.kind == kind for service in changing for line in service.lines) for kind in SIGNS}
     unknown = {cluster for service in services for cluster in service.unknown}
@@ -280,6 +286,8 @@ def _summary(services: Sequence[ServiceChange], moves: Sequence[ReservedAddress]
         parts.append(f"{count(moving, 'reserved address', 'es')} to move")
     if waiting := sum(not address.to for address in moves):
         parts.append(f"{count(waiting, 'reserved address', 'es')} waiting")
+    if writes:
+        parts.append(f"{count(len(writes), 'change')} of labels, Pods and finalizers")
     if unknown:
         parts.append(f"unknown: {', '.join(sorted(unknown))}")
     return "Plan: " + "; ".join(parts)

@@ -13,7 +13,7 @@ from hub.cli.reserved import moves, warn_of
 from hub.cli.reserved import unknown as unknown_addresses
 from hub.errors import UsageError, did_you_mean
 from hub.model import TargetKey
-from hub.report.allocations import allocations_of
+from hub.report.allocations import Write, allocations_of, writes_of
 from hub.report.facts import known_targets, unknown_sources
 from hub.report.held import approving_flags
 from hub.report.values import ReservedAddress
@@ -30,16 +30,17 @@ async def plan_from_clusters(options: Options, names: Iterable[str], output: Out
         keys = chosen_targets(hub, names)
         results = [hub.reconciler.decide(key) for key in keys]
         moving: list[ReservedAddress] | None = None
+        writes: list[Write] = []
         unknown = bool(unknown_sources(hub, results, keys))
         if not names and hub.allocating is not None:
             found = allocations_of(hub)
             warn_of(found)
-            moving = moves(found)
+            moving, writes = moves(found), writes_of(hub)
             unknown |= bool(found.trouble) or unknown_addresses(found.allocations)
             for allocation in found.allocations:
                 if unknown_addresses([allocation]):
                     warn(f"allocation {allocation.name}: {allocation.message}")
-        changes = print_plan(results, output, approving_flags(hub), hub.reconciler.withheld(), moving)
+        changes = print_plan(results, output, approving_flags(hub), hub.reconciler.withheld(), moving, writes)
     if unknown:
         return Exit.UNKNOWN
     return Exit.CHANGES if changes else Exit.OK

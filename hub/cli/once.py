@@ -20,7 +20,7 @@ from hub.cli.render import count, one_line
 from hub.cli.reserved import moves
 from hub.decide.decision import Decision
 from hub.errors import ClusterUnreachable, NotLeader
-from hub.report.allocations import allocations_of
+from hub.report.allocations import allocations_of, writes_of
 from hub.report.facts import unknown_sources
 from hub.report.held import approving_flags
 
@@ -54,7 +54,8 @@ async def once(options: Options) -> int:
         unknown = unknown_sources(hub, passes)
         if options.dry_run:
             moving = moves(allocations_of(hub)) if hub.allocating is not None else None
-            print_plan(passes, flags=approving_flags(hub), registry=hub.reconciler.withheld(), moves=moving)
+            withheld = hub.reconciler.withheld()
+            print_plan(passes, "table", approving_flags(hub), withheld, moving, writes_of(hub))
         else:
             done = ", ".join(f"{number} {kind}d" for kind, number in hub.writer.writes.items())
             click.echo(f"{count(len(passes), 'service')}; slices: {done}")

@@ -25,8 +25,9 @@ def plan(ctx: click.Context, /, services: tuple[str, ...], registry: str, output
     Reads the hub cluster, every remote cluster and the cloud accounts, and writes nothing. Without SERVICE it also
     shows which reserved addresses would move now: a line ADDRESS, FROM → TO, CAUSE for each. Addresses that wait before
     they leave their nodes, or whose allocation is paused, are listed with the reason, and are no change; the command
-    sees a cordon or a failure for the first time, so waits begin with it. Removals that `hub run` delays by
-    --removal-grace are shown without the delay.
+    sees a cordon or a failure for the first time, so waits begin with it. Then come labels of nodes, evictions and
+    finalizers that would be written now for addresses that are in their place; a move changes the labels of its nodes,
+    which are not listed. Removals that `hub run` delays by --removal-grace are shown without the delay.
 
     Exit codes: 0 no change, 1 changes, 3 error, 4 a source or an address is unknown (the output is
     incomplete).

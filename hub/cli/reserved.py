@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from hub.cli.render import count, one_line, table, warn
+from hub.report.allocations import Write
 from hub.report.values import Allocation, Allocations, ReservedAddress
 
 
@@ -62,6 +63,12 @@ def move_lines(found: Sequence[ReservedAddress]) -> Iterable[str]:
     yield from table(rows[0], rows[1:]).splitlines() if rows else ()
     for approve in sorted({address.approve for address in found if address.approve}):
         yield f"  approve with: {approve}"
+
+
+def write_lines(found: Sequence[Write]) -> Iterable[str]:
+    """One aligned line for each change of a label, a Pod or a finalizer."""
+    rows = [(write.kind, write.target, write.change) for write in found]
+    yield from table(rows[0], rows[1:]).splitlines() if rows else ()
 
 
 def _waits(address: ReservedAddress) -> str:

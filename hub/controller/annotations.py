@@ -69,7 +69,7 @@ def _problem(each: Annotation, text: str) -> str:
     if not text.strip() and each.kind != "list" and not each.empty:
         return "must have a value"
     shown = repr(text[:40])
-    if each.kind == "number" and (not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > MOST):
+    if each.kind == "number" and (not re.fullmatch(r"[0-9]+", text) or int(text) > MOST):
         return f"must be a whole number from 0 to {MOST}, not {shown}"
     if each.kind == "choice" and text not in each.values:
         return f"must be one of {', '.join(each.values)}, not {shown}"

@@ -1,21 +1,21 @@
 """Which Nodes are deleted because their machine is gone. Every condition must hold; what is not known deletes nothing.
 
 1. the registry allows it; 2. the Node is not Ready for ``deleteAfter``; 3. its provider ID is this cloud's; 4. it is
-older than five minutes; 5. two answers say that the machine is gone, at least 20 s apart, one of them about all Nodes;
-6. that answer has another machine of the cluster; 7. not more than ``maxDelete`` within ``deleteWindow``; 8. the hub's
-own network is not the likelier cause.
+older than five minutes; 5. two answers in a row since it is not Ready say that the machine is gone, at least 20 s
+apart, one of them about all Nodes; 6. that answer has another machine of the cluster; 7. not more than ``maxDelete`` of
+the machines are gone within ``deleteWindow``; 8. the hub's own network is not the likelier cause.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from hub.approval import approval_hash
+from hub.approval import Issued, approval_hash, approved_of, issue
 from hub.cloud.instances import Absent, Instance, InstanceAnswer
 from hub.model import Node
 from hub.registry.spec import CloudNodesSpec
@@ -62,29 +62,41 @@ class Deletions(msgspec.Struct, frozen=True):
     wake: float | None = None
 
 
+class _Unready(msgspec.Struct, frozen=True):
+    """A Node with a provider ID that is not Ready: its UID, and since when."""
+
+    uid: str
+    since: float
+
+
 class Watch:
     """Remembers since when Nodes are not Ready, what was answered about them, and what was deleted."""
 
     def __init__(self) -> None:
-        self._unready: dict[str, float] = {}
+        self._unready: dict[str, _Unready] = {}
         self._gone: dict[str, Gone] = {}
+        self._absent: set[str] = set()
+        """Nodes about which the last answer was Absent, Ready or not."""
         self._deleted: list[float] = []
+        self._issued: Issued = ()
 
     def note_nodes(self, changed: Iterable[Node], gone: Iterable[str], now: float) -> None:
         """Note changed and deleted Nodes, at the time at which the hub saw the change."""
         for name in gone:
             self._unready.pop(name, None)
             self._gone.pop(name, None)
+            self._absent.discard(name)
         for node in changed:
-            if node.ready == "True":
+            if node.ready == "True" or not node.provider_id:
                 self._unready.pop(node.name, None)
                 self._gone.pop(node.name, None)
-            else:
-                self._unready.setdefault(node.name, now)
+            elif (before := self._unready.get(node.name)) is None or before.uid != node.uid:
+                self._unready[node.name] = _Unready(node.uid, now)
+                self._gone.pop(node.name, None)
 
     def restart(self, now: float) -> None:
         """The Nodes were not current for some time: they count as not Ready from now on."""
-        self._unready = dict.fromkeys(self._unready, now)
+        self._unready = {name: _Unready(node.uid, now) for name, node in self._unready.items()}
 
     def note_answers(
         self, answers: Mapping[str, InstanceAnswer], begun: float, ended: float, *, complete: bool
@@ -97,11 +109,14 @@ class Watch:
             ended: when it was answered.
             complete: whether it was about all Nodes of the cluster.
         """
-        found = {name for name, answer in answers.items() if isinstance(answer, Instance)}
-        for name in found:
-            self._gone.pop(name, None)
+        found = any(isinstance(answer, Instance) for answer in answers.values())
         for name, answer in answers.items():
             if not isinstance(answer, Absent):
+                self._gone.pop(name, None)
+                self._absent.discard(name)
+                continue
+            self._absent.add(name)
+            if name not in self._unready:
                 continue
             before = self._gone.get(name, Gone(ended))
             self._gone[name] = Gone(
@@ -111,14 +126,18 @@ class Watch:
                 before.alone and not (complete and found),
             )
 
-    def deleted(self, now: float) -> None:
-        """Note a deletion."""
+    def deleted(self, name: str, now: float) -> None:
+        """Note a deletion; if the Node is still there, it needs new answers."""
         self._deleted.append(now)
+        self._gone.pop(name, None)
+        self._absent.discard(name)
 
-    def due(self, name: str, now: float) -> bool:
-        """Whether another answer about a Node would confirm that its machine is gone."""
-        gone = self._gone.get(name)
-        return gone is not None and (not gone.confirmed or not gone.complete) and now - gone.first >= APART
+    def ask_all_at(self) -> float:
+        """When an answer about all Nodes would confirm that a machine is gone; infinity if none is missing."""
+        return min(
+            (gone.first + APART for gone in self._gone.values() if not gone.confirmed or not gone.complete),
+            default=float("inf"),
+        )
 
     def decide(
         self,
@@ -149,44 +168,59 @@ class Watch:
         wake: float | None = None
         ripe: list[str] = []
         for name, gone in sorted(self._gone.items()):
-            node, since = nodes.get(name), self._unready.get(name)
-            if node is None or since is None or not gone.confirmed or not gone.complete:
+            node, unready = nodes.get(name), self._unready[name]
+            if node is None or node.uid != unready.uid or not gone.confirmed or not gone.complete:
                 continue
-            if pattern.fullmatch(node.provider_id) is None or node.deleting:
+            if not _ours(node, pattern):
                 continue
-            wait = max(since + spec.delete_after - now, YOUNG - (wall - _unix(node.created)))
+            wait = max(unready.since + spec.delete_after - now, YOUNG - (wall - _unix(node.created)))
             if wait > 0:
                 wake = now + wait if wake is None else min(wake, now + wait)
             else:
                 ripe.append(name)
-        return msgspec.structs.replace(self._limited(cluster, nodes, spec, ripe, approved, now), wake=wake)
+        lost = {name for name in self._absent if name in nodes and _ours(nodes[name], pattern)}
+        return msgspec.structs.replace(self._limited(cluster, nodes, spec, ripe, lost, approved, now), wake=wake)
 
     def _limited(
         self,
         cluster: str,
-        nodes: Collection[str],
+        nodes: Mapping[str, Node],
         spec: CloudNodesSpec,
         ripe: list[str],
+        lost: set[str],
         approved: Callable[[str], bool],
         now: float,
     ) -> Deletions:
-        if not ripe:
-            return Deletions()
+        """Which of the ripe Nodes go; ``lost`` are all Nodes whose machine the cloud does not have."""
+        uids = {name: nodes[name].uid for name in ripe}
+        free = approved_of(self._issued, [digest for digest, _ in self._issued if approved(digest)])
+        go = tuple(name for name in ripe if uids[name] in free)
+        rest = tuple(name for name in ripe if uids[name] not in free)
+        if not rest:
+            return Deletions(go)
         self._deleted = [at for at in self._deleted if now - at < spec.delete_window]
-        most = max(1, int(len(nodes) * spec.max_delete))
-        digest = approval_hash("cloud", cluster, ripe)
-        if approved(digest):
-            return Deletions(tuple(ripe))
-        if any(self._gone[name].alone for name in ripe):
-            text = f"the cloud knows none of the machines of cluster {cluster}: is it the right account?"
-            return Deletions((), tuple(ripe), "WrongAccount", text, digest)
-        if len(ripe) + len(self._deleted) > most:
+        total = len(nodes) + len(self._deleted)
+        most = max(1, int(total * spec.max_delete + 1e-9))  # 0.29 * 100 is a little less than 29
+        if any(self._gone[name].alone for name in rest):
+            reason = "WrongAccount"
+            text = f"the cloud has no other machine of cluster {cluster}: is it the right account?"
+        elif len(lost.difference(go)) + len(self._deleted) > most:
+            reason = "NodeDeletionWithheld"
             text = (
-                f"{len(ripe)} of {len(nodes)} Nodes have no machine any more, and {len(self._deleted)} were deleted "
-                f"within the window; at most {most} may go"
+                f"the machines of {len(lost)} of {total} Nodes of cluster {cluster} are gone, and {len(self._deleted)} "
+                f"Nodes were deleted within {spec.delete_window:.0f} s; at most {most} may go"
             )
-            return Deletions((), tuple(ripe), "NodeDeletionWithheld", text, digest)
-        return Deletions(tuple(ripe))
+        else:
+            return Deletions(tuple(ripe))
+        digest = approval_hash("cloud", cluster, sorted(uids[name] for name in rest))
+        self._issued = issue(self._issued, digest, frozenset(uids[name] for name in rest))
+        if approved(digest):  # in another replica, or before a restart
+            return Deletions(tuple(ripe))
+        return Deletions(go, rest, reason, text, digest)
+
+
+def _ours(node: Node, pattern: re.Pattern[str]) -> bool:
+    return pattern.fullmatch(node.provider_id) is not None and not node.deleting
 
 
 def _unix(created: str) -> float:

@@ -7,7 +7,8 @@ gets its addresses before its taint goes, and addresses are compared exactly.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -27,9 +28,12 @@ PAIRS: Final = (
 )
 """Field of an Instance, its old label and its present label."""
 _VALUE: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+_KEY: Final = re.compile(r"([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _RESERVED: Final = re.compile(r"(.*\.)?(kubernetes|k8s)\.io/.*")
 
 State = Literal["ready", "working", "waiting", "foreign"]
+Aspect = Literal["initialize", "addresses", "labels", "shutdown"]
+Address = IPv4Address | IPv6Address
 Operation = Mapping[str, Any]
 """One operation of a JSON Patch."""
 
@@ -38,15 +42,19 @@ class Change(msgspec.Struct, frozen=True):
     """One write to a Node.
 
     Attributes:
+        aspect: what of the Node it changes.
         summary: what it does, for an operator.
         patch: a JSON Patch; its first operation tests the Node's UID.
         status: whether it is sent to the subresource ``status``.
+        target: what the aspect has afterwards; two changes with the same target make the same write.
         event: reason and message of the Event that follows it; None = none.
     """
 
+    aspect: Aspect
     summary: str
     patch: tuple[Operation, ...]
     status: bool = False
+    target: Hashable = ""
     event: tuple[str, str] | None = None
 
 
@@ -55,7 +63,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         state: ``foreign`` = it belongs to another cloud and is not touched.
-        message: why it waits; "" otherwise.
+        message: why it waits, or what is changed; "" if there is nothing to do.
         changes: the writes, in order.
         findings: what an operator should know.
     """
@@ -124,47 +132,90 @@ def _initialize(node: Node, answer: InstanceAnswer | None, pattern: re.Pattern[s
         said.insert(0, f"{len(labels)} labels")
     patch += _untaint(node, UNINITIALIZED)
     event = ("Synced", "Node synced successfully")
-    return Verdict("working", "", (*changes, Change(", ".join(said), tuple(patch), event=event)))
+    return _working(*changes, Change("initialize", ", ".join(said), tuple(patch), event=event))
 
 
 def _mismatch(node: Node, instance: Instance, pattern: re.Pattern[str]) -> Finding | None:
     """Why the machine cannot be this Node's; the Node then stays uninitialised."""
     if pattern.fullmatch(instance.provider_id) is None:
         return Finding("ProviderIDMismatch", f"the cloud gives no valid provider ID for Node {node.name}")
-    if node.provider_id and node.provider_id != instance.provider_id:
-        text = f"Node {node.name} has provider ID {node.provider_id}, and the cloud says {instance.provider_id}"
-        return Finding("ProviderIDMismatch", text)
-    has = {address.address for address in instance.addresses}
-    missing = [text for text in _provided(node) if text not in has]
-    if missing:
-        text = f"the kubelet of Node {node.name} was started with node IP {missing[0][:45]}, which its machine lacks"
+    return _other_machine(node, instance) or _address_mismatch(node, instance)
+
+
+def _other_machine(node: Node, instance: Instance) -> Finding | None:
+    if node.provider_id in ("", instance.provider_id):
+        return None
+    text = f"Node {node.name} has provider ID {node.provider_id}, and the cloud says {instance.provider_id[:80]!r}"
+    return Finding("ProviderIDMismatch", text)
+
+
+def _address_mismatch(node: Node, instance: Instance) -> Finding | None:
+    try:
+        provided = _provided(node)
+    except ValueError as error:
+        text = f"the annotation alpha.kubernetes.io/provided-node-ip of Node {node.name} is not valid: {error}"
         return Finding("NodeAddressMismatch", text)
-    return None
+    has = {_ip(address.address) for address in instance.addresses}
+    missing = [str(address) for address in provided if address not in has]
+    if not missing:
+        return None
+    text = f"the kubelet of Node {node.name} was started with --node-ip {missing[0]}, which its machine does not have"
+    return Finding("NodeAddressMismatch", text)
+
+
+def _working(*changes: Change, findings: tuple[Finding, ...] = ()) -> Verdict:
+    return Verdict("working", "; ".join(change.summary for change in changes), changes, findings)
 
 
 def _keep(node: Node, answer: InstanceAnswer | None, spec: CloudNodesSpec) -> Verdict:
     changes = list(_old_labels(node))
-    if isinstance(answer, Absent) and node.provider_id:
-        return Verdict("waiting", f"the cloud has no machine for it: {answer.reason}", tuple(changes))
-    if not isinstance(answer, Instance):
-        return Verdict("ready", "", tuple(changes))
-    findings = tuple(_drift(node, answer))
-    if spec.addresses:
-        changes += _addresses(node, answer)
     if spec.shutdown_taint:
         changes += _shutdown(node, answer)
-    return Verdict("working" if changes else "ready", "", tuple(changes), findings)
+    if isinstance(answer, Absent) and node.provider_id:
+        return Verdict("waiting", f"the cloud has no machine for it: {answer.reason}", tuple(changes))
+    findings: list[Finding] = []
+    if isinstance(answer, Instance):
+        if (other := _other_machine(node, answer)) is not None:
+            return Verdict("waiting", other.message, tuple(changes), (other,))
+        findings = _drift(node, answer)
+        if spec.addresses and answer.addresses:
+            if (problem := _address_mismatch(node, answer)) is not None:
+                findings.append(problem)
+            else:
+                changes += _addresses(node, answer)
+    return _working(*changes, findings=tuple(findings)) if changes else Verdict("ready", "", (), tuple(findings))
 
 
 # --- addresses -----------------------------------------------------------------------------------------
 
 
-def _provided(node: Node) -> list[str]:
-    return [text.strip() for text in node.provided_ips.split(",") if text.strip()]
+def _ip(text: str) -> Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+def _provided(node: Node) -> tuple[Address, ...]:
+    """The addresses that the kubelet was started with: none, one, or one of each family.
+
+    Raises:
+        ValueError: the annotation has something else.
+    """
+    if not node.provided_ips.strip():
+        return ()
+    found = tuple(ip_address(text.strip()) for text in node.provided_ips[:200].split(","))
+    if len(found) > 2 or len({address.version for address in found}) != len(found):
+        raise ValueError("it must be one address, or one of each family")
+    return found
 
 
 def wanted_addresses(node: Node, instance: Instance) -> tuple[NodeAddress, ...]:
-    """The addresses that a Node shall have; those that it has if the cloud names none."""
+    """The addresses that a Node shall have; those that it has if the cloud names none.
+
+    Raises:
+        ValueError: the Node's annotation with its own addresses is not valid.
+    """
     if not instance.addresses:
         return node.addresses
     found = list(dict.fromkeys(instance.addresses))
@@ -172,18 +223,18 @@ def wanted_addresses(node: Node, instance: Instance) -> tuple[NodeAddress, ...]:
         found += [address for address in node.addresses if address.type == HOSTNAME]
     if not (provided := _provided(node)):
         return tuple(found)
-    first = [address for text in provided for address in found if address.address == text]
+    first = [address for own in provided for address in found if _ip(address.address) == own]
     owned = {address.type for address in first}
     return tuple(dict.fromkeys([*first, *(address for address in found if address.type not in owned)]))
 
 
 def _addresses(node: Node, instance: Instance) -> tuple[Change, ...]:
     wanted = wanted_addresses(node, instance)
-    if wanted == node.addresses or any(text not in {entry.address for entry in wanted} for text in _provided(node)):
+    if wanted == node.addresses:
         return ()
     value = [{"type": entry.type, "address": entry.address} for entry in wanted]
     patch = (_test(node), {"op": "replace" if node.addresses else "add", "path": "/status/addresses", "value": value})
-    return (Change(f"{len(wanted)} addresses", patch, status=True),)
+    return (Change("addresses", f"{len(wanted)} addresses", patch, status=True, target=wanted),)
 
 
 # --- labels --------------------------------------------------------------------------------------------
@@ -197,7 +248,8 @@ def _new_labels(node: Node, instance: Instance) -> dict[str, str]:
         if _VALUE.fullmatch(value):
             wanted |= {old: value, new: value}
     for key, value in instance.labels.items():
-        if key not in node.labels and not _RESERVED.fullmatch(key) and (not value or _VALUE.fullmatch(value)):
+        valid = _KEY.fullmatch(key) and (not value or _VALUE.fullmatch(value))
+        if valid and key not in node.labels and not _RESERVED.fullmatch(key):
             wanted[key] = value
     return {key: value for key, value in wanted.items() if node.labels.get(key) != value}
 
@@ -211,7 +263,8 @@ def _old_labels(node: Node) -> tuple[Change, ...]:
     }
     if not wanted:
         return ()
-    return (Change(f"{len(wanted)} labels", (_test(node), *_set_labels(node, wanted))),)
+    patch = (_test(node), *_set_labels(node, wanted))
+    return (Change("labels", f"{len(wanted)} labels", patch, target=tuple(sorted(wanted.items()))),)
 
 
 def _drift(node: Node, instance: Instance) -> list[Finding]:
@@ -241,17 +294,19 @@ def _set_labels(node: Node, labels: Mapping[str, str]) -> list[Operation]:
 # --- taints --------------------------------------------------------------------------------------------
 
 
-def _shutdown(node: Node, instance: Instance) -> tuple[Change, ...]:
+def _shutdown(node: Node, answer: InstanceAnswer | None) -> tuple[Change, ...]:
+    """A Ready Node loses the taint whatever the cloud says; only a machine that is shut down gets it."""
     has = any(taint.key == SHUTDOWN.key and taint.effect == SHUTDOWN.effect for taint in node.taints)
     if node.ready == "True" and has:
         patch = (_test(node), *_untaint(node, SHUTDOWN.key, SHUTDOWN.effect))
-        return (Change(f"taint {SHUTDOWN.key} removed", patch),)
-    if node.ready != "True" and instance.status == "stopped" and not has:
+        return (Change("shutdown", f"taint {SHUTDOWN.key} removed", patch, target=False),)
+    stopped = isinstance(answer, Instance) and answer.status == "stopped" and not _other_machine(node, answer)
+    if node.ready != "True" and stopped and not has:
         taint = {"key": SHUTDOWN.key, "effect": SHUTDOWN.effect}
         add: Operation = {"op": "add", "path": "/spec/taints/-", "value": taint}
         if not node.taints:
             add = {"op": "add", "path": "/spec/taints", "value": [taint]}
-        return (Change(f"taint {SHUTDOWN.key} added", (_test(node), add)),)
+        return (Change("shutdown", f"taint {SHUTDOWN.key} added", (_test(node), add), target=True),)
     return ()
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from hub.approval import approval_hash
 from hub.cloud.balancers import Annotation, Balancer, BalancerNode, BalancerPort, Ingress, Marker
 from hub.controller.annotations import read
-from hub.model import ANNOTATION_PAUSED, LABEL_EXCLUDE_LB, Finding, Node
+from hub.model import ANNOTATION_PAUSED, LABEL_EXCLUDE_LB, Finding, Node, join_first
 from hub.registry.spec import CloudBalancersSpec
 
 FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
@@ -20,8 +21,9 @@ LEAVING: Final = "ToBeDeletedByClusterAutoscaler"
 _FALSE: Final = ("false", "False", "FALSE", "f", "F", "0")
 
 MAX_REMOVAL: Final = 0.5
+WINDOW: Final = 600.0
 HOLD: Final = 300.0
-"""A removal of more than this share of the nodes waits so many seconds, as in the guard of slices."""
+"""A removal of more than this share of the nodes within the window waits so many seconds, as in the guard of slices."""
 
 Role = Literal["ensure", "delete", "foreign", "none"]
 
@@ -67,31 +69,25 @@ class BalancedService(msgspec.Struct, frozen=True):
         return self.annotations.get(ANNOTATION_PAUSED) == "true"
 
     @property
+    def asked(self) -> BalancedService:
+        """What its owner asks for: the Service without what the hub writes."""
+        return msgspec.structs.replace(self, resource_version="", finalizers=(), ingress=(), record="")
+
+    @property
     def relevant(self) -> bool:
         """Whether the hub must know it."""
         return self.kind == "LoadBalancer" or self.held or bool(self.record)
 
 
-def role(service: BalancedService, spec: CloudBalancersSpec, *, remembered: bool) -> Role:
-    """What the hub does for a Service.
-
-    Args:
-        service: the Service.
-        spec: the cluster's section.
-        remembered: whether its record is valid.
-    """
+def role(service: BalancedService, spec: CloudBalancersSpec) -> Role:
+    """What the hub does for a Service; :func:`hub.controller.course.remove` leaves what another class has."""
     if spec.namespaces and service.namespace not in spec.namespaces:
         return "none"
     if service.kind == "LoadBalancer" and service.class_ != spec.class_:
         return "foreign"
     if service.kind == "LoadBalancer" and not service.deleting:
         return "ensure"
-    if not service.held:
-        return "none"
-    if remembered:
-        return "delete"
-    # Without a record, only a controller without a class may have set the finalizer; a delete plan finds what is there.
-    return "delete" if not spec.class_ else "none"
+    return "delete" if service.held else "none"
 
 
 class Names(NamedTuple):
@@ -172,27 +168,58 @@ def balanced(nodes: Iterable[Node], pattern: re.Pattern[str]) -> dict[str, Balan
 class Guard:
     """Holds back a mass removal of nodes, and never lets the set become empty.
 
+    Nodes that have left within ``WINDOW`` count, so that a removal in small parts is held back, too.
+
+    Args:
+        cluster: the cluster's name.
+
     Attributes:
         held: the nodes that are gone and still in use; () if none is.
+        empty: whether no node is there.
+        digest: the hash that approves their removal.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: str) -> None:
         self.held: tuple[str, ...] = ()
+        self.empty = False
+        self.digest = ""
+        self._cluster = cluster
         self._used: dict[str, BalancerNode] = {}
+        self._left: dict[str, float] = {}
         self._since = 0.0
 
-    def accept(self, nodes: Mapping[str, BalancerNode], now: float) -> dict[str, BalancerNode]:
+    def accept(
+        self, nodes: Mapping[str, BalancerNode], now: float, approved: Callable[[str], bool]
+    ) -> dict[str, BalancerNode]:
         """The nodes to use, for those that there are now."""
-        gone = sorted(self._used.keys() - nodes.keys())
-        massive = len(gone) > 1 and len(gone) > len(self._used) * MAX_REMOVAL
-        if not massive:
-            self.held = ()
-        elif not self.held:
-            self._since = now
-        if massive and (not nodes or now - self._since < HOLD):
-            self.held = tuple(gone)
-            return {**{name: self._used[name] for name in gone}, **nodes}
-        self.held = ()
-        if nodes or not self._used:
-            self._used = dict(nodes)
-        return dict(self._used) if not nodes else dict(nodes)
+        self.empty = not nodes
+        self._left = {name: at for name, at in self._left.items() if now - at < WINDOW and name not in nodes}
+        going = sorted(self._used.keys() - nodes.keys())
+        gone = {*going, *self._left}
+        massive = going and len(gone) > 1 and len(gone) > len(self._used.keys() | gone) * MAX_REMOVAL
+        if massive or not nodes:
+            if not set(going) <= set(self.held):
+                self._since = now
+            self.held = tuple(going)
+            self.digest = approval_hash("cloud-nodes", self._cluster, going) if going else ""
+            if not nodes or not (now - self._since >= HOLD or approved(self.digest)):
+                return {**{name: self._used[name] for name in going}, **nodes}
+            self._left, going = {}, []
+        self.held, self.digest = (), ""
+        self._left.update(dict.fromkeys(going, now))
+        self._used = dict(nodes)
+        return dict(nodes)
+
+    def finding(self) -> Finding | None:
+        """What an operator should know."""
+        if self.empty:
+            text = f"cluster {self._cluster} has no node that can take traffic: its load balancers keep the last ones"
+            return Finding("UnAvailableLoadBalancer", text)
+        if not self.held:
+            return None
+        text = (
+            f"cluster {self._cluster}: {len(self.held)} nodes of its load balancers are gone at once: "
+            f"{join_first(self.held, 5)}; they stay until that has lasted {HOLD:.0f} s; hub approve "
+            f"cloud/{self._cluster} {self.digest} removes them now"
+        )
+        return Finding("NodeRemovalWithheld", text, self.held)

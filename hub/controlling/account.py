@@ -255,7 +255,9 @@ class OpenAccount:
 
         await self._open()
         async with self._writes:
-            admit()
+            left = admit()  # less than ``seconds`` if the queue was long
+            if isinstance(left, float):
+                seconds = min(seconds, left)
             try:
                 return await self._call("perform", work, seconds)
             except (ProviderStalled, ProviderCrashed, ProviderDefect) as error:

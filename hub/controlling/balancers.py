@@ -6,26 +6,27 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Final, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
-from hub.approval import approval_hash
-from hub.cloud.balancers import Balancer, BalancerNode, Notice, Record, Step, Wait
+from hub.cloud.balancers import Balancer, BalancerNode, Notice
 from hub.controller import course, record
-from hub.controller.course import Act, Hold, Made, Memory, Observe, Perform, Publish, Release, Rest, Scene
-from hub.controller.services import FINALIZER, BalancedService, Guard, Names, Wanted, balanced, names, role, wanted
-from hub.controlling.rights import explained
-from hub.controlling.services import Services, decode
-from hub.controlling.site import Observation, Outlook, Site, Subject
+from hub.controller.course import Act, Memory, Observe, Publish, Release, Rest, Scene
+from hub.controller.record import Kept
+from hub.controller.services import BalancedService, Guard, Wanted, balanced, names, role, wanted
+from hub.controlling.carry import FAILED, Carrier
+from hub.controlling.leftovers import Leftovers
+from hub.controlling.services import Services
+from hub.controlling.site import Observation, Outlook, Site
+from hub.controlling.told import Board, Told, standby_of
 from hub.errors import ApiError, Conflict, HubError, NotFound, NotLeader
-from hub.kube.client import MERGE_PATCH
 from hub.model import Finding, Node, ObjectKey
-from hub.plugin.clouds import CloudConflict, CloudRefusal, CloudType, QuotaExceeded, Uncertain
+from hub.plugin.clouds import CloudRefusal, CloudType, QuotaExceeded
 from hub.plugin.spec import TransientProviderError
 from hub.registry.spec import CloudBalancersSpec
 from hub.runtime.queue import KeyedQueue
-from hub.runtime.supervise import supervise
+from hub.runtime.supervise import spawn
 
 log = logging.getLogger(__name__)
 
@@ -37,27 +38,40 @@ RETRY_LAST: Final = 300.0
 JITTER: Final = 0.2
 RECONNECT: Final = 2.0
 """Seconds until the Services are followed again after a failure."""
-State = Literal["ready", "working", "waiting", "failing", "withheld", "foreign"]
+READ_AGAIN: Final = 1.0
+"""Seconds until a pass is made again that another writer's change has ended: the watch brings that change."""
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What is known about one Service's balancer.
+class Look(NamedTuple):
+    """What one look at a Service says.
 
     Attributes:
-        state: see :data:`State`.
-        since: Unix time since which it has this state.
-        message: why it is not ready.
-        ids: kind -> id of its objects.
-        steps: the next steps, for an operator.
+        act: what comes next.
+        outlook: what the cloud has for it.
+        want: what it wants; None = no balancer.
         findings: what an operator should know.
+        memory: what this process remembers.
     """
 
-    state: str
-    since: float
-    message: str = ""
-    ids: Mapping[str, str] = {}
-    steps: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    act: Act
+    outlook: Outlook
+    want: Balancer | None
+    findings: tuple[Finding, ...]
+    memory: Memory
+
+
+class Backoff(NamedTuple):
+    """A failed pass.
+
+    Attributes:
+        service: the Service when it failed; a change of it is looked at at once.
+        number: of failures in a row.
+        due: when the next pass may begin.
+    """
+
+    service: BalancedService
+    number: int
+    due: float
 
 
 class BalancerPart:
@@ -65,31 +79,49 @@ class BalancerPart:
 
     Attributes:
         services: the Services.
-        told: Service -> what is known about its balancer.
-        steps: (kind of a step, result) -> number.
         problem: why nothing can be done now; "" if something can.
+        syncs: number of passes.
+        failures: number of failed passes.
     """
 
     def __init__(self, site: Site) -> None:
-        self.told: dict[ObjectKey, Told] = {}
-        self.steps: dict[tuple[str, str], int] = {}
         self.problem = ""
-        self.leftovers: tuple[str, ...] = ()
+        self.syncs = 0
+        self.failures = 0
         self._site = site
         self._queue: KeyedQueue[ObjectKey] = KeyedQueue(site.clock)
-        self.services = Services(site.name, site.client, site.clock, self._service_changed, self._all_again)
+        self.services = Services(site.name, site.client, site.clock, self._queue.add, self.state_changed)
+        self.carrier = Carrier(site, self.services)
+        self._board = Board(site)
+        self._leftovers = Leftovers(site, self.services, self.carrier, self._memory)
         self._memories: dict[ObjectKey, Memory] = {}
-        self._failures: dict[ObjectKey, int] = {}
-        self._guard = Guard()
-        self._nodes: dict[str, BalancerNode] = {}
-        self._nodes_at = float("-inf")
-        """When the nodes that balancers have were last looked at."""
+        self._backoffs: dict[ObjectKey, Backoff] = {}
+        self._guard = Guard(site.name)
+        self._nodes: dict[str, BalancerNode] | None = None
+        """The nodes that balancers have; None until they were looked at."""
         self._first_change: float | None = None
         self._last_change = 0.0
         self._changed = asyncio.Event()
-        self._observe_after = float("-inf")
+        self._observe_after = course.NEVER
         """Observations that began earlier do not count."""
-        self._wanted: dict[str, Balancer] = {}
+        self._wants: dict[ObjectKey, Balancer] = {}
+        self._wanted_at: dict[ObjectKey, float] = {}
+        """When a Service began to want what it wants, its nodes aside: a plugin observes details for that."""
+
+    @property
+    def told(self) -> Mapping[ObjectKey, Told]:
+        """Service -> what is known about its balancer."""
+        return self._board.told
+
+    @property
+    def steps(self) -> Mapping[tuple[str, str], int]:
+        """(kind of a step, name of the error's class or "") -> number."""
+        return self.carrier.steps
+
+    @property
+    def leftovers(self) -> tuple[str, ...]:
+        """Objects without a Service, by name, for an operator."""
+        return tuple(str(left) for left in self._leftovers.found)
 
     # --- what wakes it ----------------------------------------------------------------------------------
 
@@ -102,13 +134,14 @@ class BalancerPart:
 
     def state_changed(self) -> None:
         """The cluster, the duty, the account or the section has changed."""
+        if self._site.halted is not None:
+            self._memories.clear()  # another process may write meanwhile
+        if self._nodes is not None:
+            self.nodes_changed((), ())
         self._all_again()
 
-    def _service_changed(self, key: ObjectKey) -> None:
-        self._failures.pop(key, None)
-        self._queue.add(key)
-
     def _all_again(self) -> None:
+        self._backoffs = {key: backoff._replace(due=course.NEVER) for key, backoff in self._backoffs.items()}
         for key in self.services.objects:
             self._queue.add(key)
 
@@ -116,14 +149,17 @@ class BalancerPart:
 
     async def run(self) -> None:
         """Follow and serve until cancelled."""
-        clock, spec = self._site.clock, self._site.spec.balancers
-        concurrent = spec.concurrent if spec is not None else 1
+        site = self._site
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow(), name=f"Services of {self._site.name}")
-            group.create_task(supervise(f"nodes of balancers of {self._site.name}", self._settle, clock))
-            group.create_task(supervise(f"resync of {self._site.name}", self._resync, clock))
-            for _ in range(concurrent):
-                group.create_task(self._work())
+            spawn(group, f"Services of {site.name}", self._follow, site.clock)
+            spawn(group, f"nodes of balancers of {site.name}", self._settle, site.clock)
+            spawn(group, f"resync of {site.name}", self._resync, site.clock)
+            for number in range(self._spec.concurrent):
+                spawn(group, f"load balancers of {site.name}: worker {number}", self._work, site.clock)
+
+    @property
+    def _spec(self) -> CloudBalancersSpec:
+        return self._site.spec.balancers or CloudBalancersSpec()
 
     async def _follow(self) -> None:
         while True:
@@ -137,201 +173,199 @@ class BalancerPart:
         """Wait until nodes have not changed for a while, and look at them then."""
         clock = self._site.clock
         while True:
-            await self._changed.wait()
-            self._changed.clear()
-            while self._first_change is not None:
-                quiet, longest = await self._times()
-                due = min(self._last_change + quiet, self._first_change + longest)
-                if (wait := due - clock.now()) > 0:
-                    await clock.sleep(wait)
-                    continue
-                self._first_change = None
-                if self._look_at_nodes(await self._site.account.opened()):
-                    self._observe_after = clock.now()
-                    self._all_again()
-
-    async def _times(self) -> tuple[float, float]:
-        spec, type_ = self._site.spec.balancers or CloudBalancersSpec(), await self._site.account.opened()
-        quiet, longest = type_.settle
-        return spec.settle if spec.settle is not None else quiet, spec.settle_max or longest
+            if self._first_change is None:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            type_ = await self._site.account.opened()
+            quiet, longest = type_.settle
+            quiet, longest = self._spec.settle or quiet, self._spec.settle_max or longest
+            if (wait := min(self._last_change + quiet, self._first_change + longest) - clock.now()) > 0:
+                await clock.sleep(wait)
+                continue
+            self._first_change = None
+            if not self._site.problem and self._look_at_nodes(type_):
+                self._observe_after = clock.now()
+                self._all_again()
 
     def _look_at_nodes(self, type_: CloudType) -> bool:
         """Take over the nodes that are there now; returns whether the set has changed."""
-        if self._site.problem:
-            return False
-        now = self._site.clock.now()
-        before, there = self._nodes, balanced(self._site.nodes.values(), type_.provider_id)
-        self._nodes, self._nodes_at = self._guard.accept(there, now), now
+        site, before, held = self._site, self._nodes, self._guard.finding()
+        there = balanced(site.nodes.values(), type_.provider_id)
+        self._nodes = self._guard.accept(there, site.clock.now(), site.approved)
         if self._guard.held:
-            self._last_change, self._first_change = now, now
-        return self._nodes != before
+            self.nodes_changed((), ())  # look again
+        return before != self._nodes or self._guard.finding() != held
 
     async def _resync(self) -> None:
         """Observe from time to time although nothing has changed; look for objects without a Service."""
+        clock = self._site.clock
         while True:
-            spec = self._site.spec.balancers or CloudBalancersSpec()
-            await self._site.clock.sleep(spec.resync)
-            self._observe_after = self._site.clock.now()
+            await clock.sleep(self._spec.resync)
+            self._observe_after, now = clock.now(), clock.now()
+            self._memories = {
+                key: memory
+                for key, memory in self._memories.items()
+                if key in self.services.objects or now < memory.written_at + course.LAG
+            }
             self._all_again()
-            await self._look_for_leftovers()
-
-    async def _look_for_leftovers(self) -> None:
-        site = self._site
-        if site.problem or self.services.problem:
-            return
-        seen = await site.account.observe(self._observe_after)
-        suffix = f".{site.spec.cluster_name}"
-        used = {self._names(service).name for service in self.services.objects.values()}
-        self.leftovers = tuple(
-            f"{name}: {', '.join(ids)}"
-            for name, ids in sorted((await site.account.names(seen.value)).items())
-            if name.endswith(suffix) and name not in used
-        )
-        for text in self.leftovers:
-            log.warning(
-                "cluster %s: %s has no Service (CloudObjectLeft); hub purge --cloud %s", site.name, text, site.name
-            )
+            await self._leftovers.look()
 
     async def _work(self) -> None:
-        clock = self._site.clock
         while True:
             key = await self._queue.get()
             try:
-                again = await self._pass(key)
-                self._failures.pop(key, None)
-                if again is not None:
-                    self._queue.add_after(key, again)
-            except NotLeader as error:
-                log.debug("cluster %s: %s: not written: %s", self._site.name, key, error)
+                again = self._resting(key)
+                if again is None:
+                    self.syncs += 1
+                    again = await self._pass(key)
+                    self._backoffs.pop(key, None)
             except (Conflict, NotFound) as error:
                 log.debug("cluster %s: Service %s has changed: %s", self._site.name, key, error)
-                self._queue.add_after(key, 1.0)
+                again = READ_AGAIN
+            except NotLeader as error:
+                log.debug("cluster %s: Service %s: not written: %s", self._site.name, key, error)
+                again = RETRY_FIRST
             except Exception as error:  # noqa: BLE001 - one Service must not stop the others
-                self._queue.add_after(key, self._retry(key, error))
+                again = self._failed(key, error)
             finally:
                 self._queue.done(key)
-            await clock.sleep(0)
+            if again is not None and again != float("inf"):
+                self._queue.add_after(key, again)
+            await asyncio.sleep(0)
 
-    def _retry(self, key: ObjectKey, error: Exception) -> float:
+    def _resting(self, key: ObjectKey) -> float | None:
+        """Seconds until a pass that has failed is made again; None if it may begin: the Service has changed since."""
+        backoff, now = self._backoffs.get(key), self._site.clock.now()
+        if backoff is None or now >= backoff.due or self.services.objects.get(key) != backoff.service:
+            return None
+        return backoff.due - now
+
+    def _failed(self, key: ObjectKey, error: Exception) -> float:
         """Note a failed pass; returns the seconds until the next one."""
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        after = error.retry_after or 0.0 if isinstance(error, TransientProviderError | ApiError) else 0.0
-        if isinstance(error, QuotaExceeded):
-            after = max(after, RETRY_LAST)
-        wait = min(RETRY_LAST, RETRY_FIRST * 2 ** min(failures - 1, 8)) * random.uniform(1 - JITTER, 1 + JITTER)
-        service = self.services.objects.get(key)
+        self.failures += 1
+        text = f"Service {key} of cluster {self._site.name}: "
         if isinstance(error, HubError):
-            text = f"Service {key} of cluster {self._site.name}: {error}"
+            text += str(error)
             log.warning("%s", text)
         else:
-            text = f"Service {key} of cluster {self._site.name}: {type(error).__name__}"
+            text += f"{type(error).__name__}, a defect; see the log"
             log.error("%s", text, exc_info=error)
-        if service is not None:
-            leaving = service.deleting or service.kind != "LoadBalancer"
-            reason = "DeleteLoadBalancerFailed" if leaving else "SyncLoadBalancerFailed"
-            self._tell(service, "failing", text, findings=(Finding(reason, text),))
-        return float(max(after, wait))
+        service = self.services.objects.get(key)
+        if service is None:
+            return RETRY_FIRST
+        reason = FAILED[self.carrier.work(service)]
+        self._board.tell(service, "failing", text, findings=(Finding(reason, text),))
+        before = self._backoffs.get(key)
+        number = before.number + 1 if before is not None and before.service.asked == service.asked else 1
+        wait: float = min(RETRY_LAST, RETRY_FIRST * 2 ** min(number - 1, 8)) * random.uniform(1 - JITTER, 1 + JITTER)
+        if isinstance(error, TransientProviderError | ApiError):
+            wait = max(wait, error.retry_after or 0.0)
+        if isinstance(error, QuotaExceeded):
+            wait = max(wait, RETRY_LAST)
+        elif isinstance(error, CloudRefusal):
+            wait = float("inf")
+        self._backoffs[key] = Backoff(service, number, self._site.clock.now() + wait)
+        return wait
 
     # --- one Service ------------------------------------------------------------------------------------
 
-    def _names(self, service: BalancedService) -> Names:
-        spec = self._site.spec
-        return names(service, spec.cluster_name, spec.former_names, self._site.uid)
-
     async def _pass(self, key: ObjectKey) -> float | None:
         """Make all acts for one Service that can be made now; returns when it is to be looked at again."""
-        site = self._site
-        self.problem = site.problem or self.services.problem
-        service = self.services.objects.get(key)
-        if service is None:
-            self._forget(key)
-            return None
-        if self.problem or not site.uid:
-            self._tell(service, "waiting", self.problem or f"the identity of cluster {site.name} is not known")
-            return None
-        type_ = await site.account.opened()
-        if self._nodes_at == float("-inf"):
-            self._look_at_nodes(type_)
+        self.problem = self._site.problem or self.services.problem
+        if not self.problem and not self._site.uid:
+            self.problem = f"the identity of cluster {self._site.name} is not known yet"
+        if key in self._memories:
+            self._memories[key].stale = min(self._memories[key].stale, self._site.clock.now())
         for _ in range(ROUNDS):
             service = self.services.objects.get(key)
-            if service is None:
+            what = role(service, self._spec) if service is not None else "none"
+            if service is None or what == "none":
                 self._forget(key)
                 return None
-            act, told = await self._next(service, type_)
-            if isinstance(act, Rest):
-                return act.after
-            if site.halted is not None:
-                self._tell(service, "waiting", site.halted[1], told)
+            if (idle := self._idle(service, foreign=what == "foreign")) is not None:
+                self._board.tell(service, *idle)
                 return None
-            self._tell(service, "working", "", told)
-            await self._carry_out(key, service, act)
-        return 1.0
+            look = await self._look(key, service, await self._wanted(service) if what == "ensure" else None)
+            if isinstance(look.act, Rest):
+                return self._rest(key, service, look, look.act)
+            if (halted := self._site.halted) is not None:
+                self._board.tell(service, "waiting", halted[1], look.outlook, look.findings)
+                return None
+            if self.services.objects.get(key) is service:
+                await self._carry(key, service, look)
+        return READ_AGAIN
 
-    async def _next(self, service: BalancedService, type_: CloudType) -> tuple[Act, Outlook]:
-        """The next act for a Service, and what the cloud has for it."""
-        site, key = self._site, ObjectKey(service.namespace, service.name)
-        spec, provider = site.spec.balancers or CloudBalancersSpec(), site.spec.provider.name
-        named = self._names(service)
-        kept, ignored = record.read(service.record, named, provider)
-        remembered = bool(service.record) and not ignored
-        what = role(service, spec, remembered=remembered)
-        findings = (
-            (Finding("RecordIgnored", f"the record of Service {key} does not count: {ignored}"),) if ignored else ()
-        )
-        if what in ("none", "foreign") or service.paused:
-            state = "foreign" if what != "ensure" and what != "delete" else "waiting"
-            message = "its annotation endpointslice-hub/paused is true" if service.paused else ""
-            if what == "none":
-                self._forget(key)
-            else:
-                self._tell(service, state, message, findings=findings)
-            return Rest(state), Outlook(())
-        want = (
-            wanted(service, named, self._nodes.values(), type_.annotations, type_.prefix) if what == "ensure" else None
-        )
-        self._want(named.name, want.balancer if want is not None else None)
-        memory = self._memories.setdefault(key, Memory(made=[], uncertain={}))
-        after = max(self._observe_after, site.clock.now() - spec.resync)
+    def _idle(self, service: BalancedService, *, foreign: bool) -> tuple[str, str] | None:
+        """State and message of a Service for which the cloud need not be asked."""
+        if foreign:
+            return "foreign", f"its class is {service.class_!r}, and the hub serves {self._spec.class_!r}"
+        if service.paused:
+            return "waiting", "its annotation endpointslice-hub/paused is true"
+        if self.problem:
+            return "waiting", self.problem
+        return ("waiting", standby) if (standby := standby_of(self._site)) else None
+
+    async def _carry(self, key: ObjectKey, service: BalancedService, look: Look) -> None:
+        self._board.tell(service, "working", "", look.outlook)
+        assert not isinstance(look.act, Observe | Rest)  # noqa: S101 - see _pass and _look
+        await self.carrier.carry(service, look.want, look.act, look.memory)
+        if isinstance(look.act, Publish) and look.want is not None:
+            self.carrier.ready(key, service, look.want)
+        elif isinstance(look.act, Release):
+            self._forget(key)
+
+    def _rest(self, key: ObjectKey, service: BalancedService, look: Look, act: Rest) -> float | None:
+        if act.state == "ready" and look.want is not None:
+            self.carrier.ready(key, service, look.want)
+        if act.after is not None:
+            # Services that wait for the same time may share an observation.
+            look.memory.stale = self._site.clock.now() + act.after / 2
+        halted = self._site.halted
+        message = halted[1] if halted is not None and act.state == "waiting" else act.message
+        self._board.tell(service, act.state, message, look.outlook, look.findings)
+        return act.after if halted is None else None
+
+    async def _look(self, key: ObjectKey, service: BalancedService, want: Wanted | None) -> Look:
+        """What comes next for a Service."""
+        site, clock = self._site, self._site.clock
+        named = names(service, site.spec.cluster_name, site.spec.former_names, site.uid)
+        kept = record.read(service.record, named, site.spec.provider.name)
+        memory = self._memory(key, service.uid)
+        balancer = want.balancer if want is not None else None
+        if balancer is None and memory.want is not None:
+            memory.stale = max(memory.stale, clock.now())  # a deletion begins with a look at what is there
+        memory.wants(balancer)
+        after = max(self._observe_after, clock.now() - self._spec.resync, memory.stale, self._wanted_at.get(key, 0.0))
         while True:
             seen = await site.account.observe(after)
-            scene, told = await self._scene(service, want, kept, seen, memory, remembered=remembered)
+            scene, outlook = await self._scene(service, want, kept, seen, memory)
             act = course.ensure(scene, memory) if want is not None else course.remove(scene, memory)
             if not isinstance(act, Observe):
                 break
-            after = act.after + 1e-6
-        if isinstance(act, Rest):
-            found = [*findings, *(want.findings if want is not None else ())]
-            found += [Finding(item.reason, item.message) for item in told.planned if isinstance(item, Notice)]
-            found += [act.finding] if act.finding is not None else []
-            if want is not None and not self._nodes:
-                found.append(Finding("UnAvailableLoadBalancer", f"no node of cluster {site.name} can take traffic"))
-            self._tell(service, act.state, act.message, told, tuple(found))
-        return act, told
+            after = act.after
+        findings = [*want.findings] if want is not None else []
+        if kept.ignored:
+            findings.append(Finding("RecordIgnored", f"the record of Service {key} does not count: {kept.ignored}"))
+        findings += [Finding(item.reason, item.message) for item in outlook.planned if isinstance(item, Notice)]
+        findings += [act.finding] if isinstance(act, Rest) and act.finding is not None else []
+        if want is not None and (held := self._guard.finding()) is not None:
+            findings.append(held)
+        return Look(act, outlook, balancer, tuple(findings), memory)
 
     async def _scene(
-        self,
-        service: BalancedService,
-        want: Wanted | None,
-        kept: Record,
-        seen: Observation,
-        memory: Memory,
-        *,
-        remembered: bool,
+        self, service: BalancedService, want: Wanted | None, kept: Kept, seen: Observation, memory: Memory
     ) -> tuple[Scene, Outlook]:
-        site = self._site
-        now = site.clock.now()
-        ids = {**kept.ids}
-        for made in memory.made:
-            ids.update(made.done.ids)
-        full = msgspec.structs.replace(kept, ids=ids)
+        site, spec = self._site, self._site.spec
+        recent = memory.recent(seen.begun)
         balancer = want.balancer if want is not None else None
-        outlook = await site.account.plan(balancer, seen.value, full, memory.recent(now, seen.begun))
-        digest = approval_hash("cloud", site.name, service.namespace, service.name, service.uid)
+        outlook = await site.account.plan(balancer, seen.value, kept.full(recent), recent)
         scene = Scene(
             site.name,
+            spec.cluster_name,
+            spec.former_names,
             service,
             kept,
-            remembered,
             outlook.planned,
             outlook.ingress,
             outlook.found,
@@ -339,132 +373,50 @@ class BalancerPart:
             site.creates_after,
             tuple(sorted(balancer.settings)) if balancer is not None else (),
             want.refused if want is not None else None,
-            now,
+            self._spec.class_,
+            site.clock.now(),
             site.clock.wall(),
-            frozenset((digest,)) if site.approved(digest) else frozenset(),
+            site.approved,
         )
         return scene, outlook
 
-    def _want(self, name: str, balancer: Balancer | None) -> None:
-        if balancer is None:
-            self._wanted.pop(name, None)
-        else:
-            self._wanted[name] = balancer
-        self._site.account.want(self._site.name, dict(self._wanted))
+    def _memory(self, key: ObjectKey, uid: str) -> Memory:
+        """What this process remembers; while it may not write, nothing."""
+        now = self._site.clock.now()
+        found = self._memories.get(key)
+        memory = found.of(uid, now) if found is not None else Memory(uid, now)
+        if self._site.halted is None:
+            self._memories[key] = memory
+        return memory
 
-    # --- acts -------------------------------------------------------------------------------------------
+    async def _wanted(self, service: BalancedService) -> Wanted:
+        type_ = await self._site.account.opened()
+        if self._nodes is None:
+            self._look_at_nodes(type_)
+            for other in self.services.objects.values():
+                if role(other, self._spec) == "ensure":
+                    self._want(other, type_)  # so that one observation has the details of all
+        return self._want(service, type_)
 
-    async def _carry_out(self, key: ObjectKey, service: BalancedService, act: Act) -> None:
-        memory = self._memories[key]
-        subject, now = _subject(service), self._site.clock.now
-        if isinstance(act, Hold):
-            self._site.reporter.happened(subject, "EnsuringLoadBalancer", "Ensuring load balancer")
-            await self._patch(service, (*service.finalizers, FINALIZER), act.record)
-            memory.held_at, memory.intends = now(), True
-        elif isinstance(act, Publish):
-            ingress = msgspec.to_builtins(act.ingress)
-            finalizers = service.finalizers if service.held else (*service.finalizers, FINALIZER)
-            await self._patch(service, finalizers, act.record, ingress)
-            memory.intends = False
-            self._site.reporter.happened(subject, "EnsuredLoadBalancer", "Ensured load balancer")
-        elif isinstance(act, Release):
-            finalizers = tuple(name for name in service.finalizers if name != FINALIZER)
-            await self._patch(service, finalizers, None, [])
-            self._memories.pop(key, None)
-            self._site.reporter.happened(subject, "DeletedLoadBalancer", "Deleted load balancer")
-        elif isinstance(act, Perform):
-            if act.step.destroys and not memory.made:
-                self._site.reporter.happened(subject, "DeletingLoadBalancer", "Deleting load balancer")
-            await self._perform(key, act.step, memory)
-
-    async def _perform(self, key: ObjectKey, step: Step, memory: Memory) -> None:
-        site, result = self._site, ""
-        clock = site.clock
-        try:
-            done = await site.account.perform(step, site.fence(), site.fence)
-        except Uncertain as error:
-            result = type(error).__name__
-            memory.written_at = clock.now()
-            if step.creates:
-                memory.uncertain[step.creates] = clock.now() + course.LAG
-            self._observe_after = clock.now()
-            raise
-        except (CloudConflict, CloudRefusal) as error:
-            result = type(error).__name__
-            self._observe_after = clock.now()
-            raise
-        except HubError as error:
-            result = type(error).__name__
-            raise
-        finally:
-            count = (step.kind, result)
-            self.steps[count] = self.steps.get(count, 0) + 1
-        memory.written_at = clock.now()
-        memory.made = [*memory.made, Made(clock.now(), step, done)]
-        memory.uncertain.pop(step.creates, None)
-        log.info("cluster %s: Service %s: %s", site.name, key, step.summary)
-
-    async def _patch(
-        self, service: BalancedService, finalizers: Iterable[str], kept: Record | None, ingress: Any = None
-    ) -> None:
-        """Write finalizers and record, and with ``ingress`` the status; nothing if the Service has changed."""
-        site = self._site
-        text = record.write(kept, site.spec.cluster_name, site.spec.provider.name) if kept is not None else None
-        meta = {
-            "uid": service.uid,
-            "resourceVersion": service.resource_version,
-            "finalizers": list(dict.fromkeys(finalizers)),
-            "annotations": {record.ANNOTATION: text},
-        }
-        body: dict[str, Any] = {"metadata": meta}
-        if ingress is not None:
-            body["status"] = {"loadBalancer": {"ingress": ingress} if ingress else None}
-        path = f"/api/v1/namespaces/{service.namespace}/services/{service.name}/status"
-        client = await site.client()
-        try:
-            answer = await client.request(
-                "PATCH",
-                path,
-                body=msgspec.json.encode(body),
-                timeout=site.fence(),
-                content_type=MERGE_PATCH,
-                admit=site.fence,
-            )
-        except HubError as error:
-            if (found := explained(error, "services/status: patch", site.name)) is error:
-                raise
-            raise found from error
-        self.services.wrote(decode(answer))
-
-    # --- what is told -----------------------------------------------------------------------------------
-
-    def _tell(
-        self,
-        service: BalancedService,
-        state: str,
-        message: str = "",
-        outlook: Outlook | None = None,
-        findings: tuple[Finding, ...] = (),
-    ) -> None:
-        key = ObjectKey(service.namespace, service.name)
-        before = self.told.get(key)
-        same = before is not None and before.state == state
-        since = before.since if before is not None and same else self._site.clock.wall()
-        ids = dict(outlook.found) if outlook is not None else (before.ids if before is not None else {})
-        planned = outlook.planned if outlook is not None else ()
-        steps = tuple(item.summary for item in planned if isinstance(item, Step))
-        waits = tuple(item.message for item in planned if isinstance(item, Wait))
-        self.told[key] = Told(state, since, message, ids, (*steps, *waits), findings)
-        if state != "working":
-            self._site.reporter.found(_subject(service), findings)
+    def _want(self, service: BalancedService, type_: CloudType) -> Wanted:
+        """What a Service wants, which the account gets to know, too."""
+        site, key = self._site, ObjectKey(service.namespace, service.name)
+        named = names(service, site.spec.cluster_name, site.spec.former_names, site.uid)
+        want = wanted(service, named, (self._nodes or {}).values(), type_.annotations, type_.prefix)
+        before = self._wants.get(key)
+        if before is None or replace(before, nodes=()) != replace(want.balancer, nodes=()):
+            self._wanted_at[key] = site.clock.now()
+        if before != want.balancer:
+            self._wants[key] = want.balancer
+            site.account.want(site.name, {balancer.name: balancer for balancer in self._wants.values()})
+        return want
 
     def _forget(self, key: ObjectKey) -> None:
-        if self.told.pop(key, None) is not None:
-            self._site.reporter.ended(Subject("Service", key.namespace, key.name, ""))
-        self._memories.pop(key, None)
-        self._failures.pop(key, None)
-        self._want(f"{key.name}.{key.namespace}.{self._site.spec.cluster_name}", None)
-
-
-def _subject(service: BalancedService) -> Subject:
-    return Subject("Service", service.namespace, service.name, service.uid)
+        """The Service has no balancer any more; the memory of its last steps stays for the next Service of its name."""
+        self._board.forget(key)
+        self.carrier.forget(key)
+        self._backoffs.pop(key, None)
+        self._wanted_at.pop(key, None)
+        if self._wants.pop(key, None) is not None:
+            wants = {balancer.name: balancer for balancer in self._wants.values()}
+            self._site.account.want(self._site.name, wants)

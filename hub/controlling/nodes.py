@@ -1,103 +1,118 @@
-"""The node part of the cloud controller of one cluster: asks the cloud about Nodes, and writes what is decided."""
+"""The node part of the cloud controller of one cluster: asks the cloud about Nodes, and writes what is decided.
+
+One task asks, and deletes; a queue with a few workers looks at each Node that changed, or about which there is an
+answer. A Node whose write fails, or takes long, does not delay the others.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from hub.cloud.instances import InstanceAnswer
+from hub.cloud.instances import InstanceAnswer, Unknown
+from hub.controller.asking import NEVER, Timetable
 from hub.controller.deletion import Deletions, Watch
 from hub.controller.nodes import Change, Verdict, decide, foreign, question, uninitialized
-from hub.controlling.rights import explained
+from hub.controller.undone import REPEATS, WINDOW, Undone
+from hub.controlling.node_writes import NO_RIGHT, NodeWrites
 from hub.controlling.site import Site, Subject
-from hub.errors import ApiError, Conflict, Forbidden, HubError, Invalid, NotFound, NotLeader
-from hub.kube.client import JSON_PATCH
+from hub.errors import ApiError, Conflict, HubError, Invalid, NotFound, NotLeader
 from hub.model import Finding, Node
 from hub.plugin.clouds import CloudType
 from hub.registry.spec import CloudNodesSpec
 from hub.runtime.backoff import Backoff
+from hub.runtime.queue import KeyedQueue
 from hub.runtime.tally import Tally
 
 log = logging.getLogger(__name__)
 
-PATH: Final = "/api/v1/nodes"
 IN_FLIGHT: Final = 4
 """Most writes to Nodes of one cluster at a time."""
-RATE: Final = 20.0
-BURST: Final = 30.0
-"""Writes to Nodes of one cluster per second, and in a row."""
 DELETE_PACE: Final = 5.0
 """Seconds between two deletions in one cluster."""
-ASK_AGAIN: Final = (1.0, 60.0)
-"""Seconds until the cloud is asked again about a new Node that it does not know: first, and at most."""
 RETRY: Final = (1.0, 60.0)
-"""Seconds until a failed pass is made again: first, and at most."""
+"""Seconds until the cloud is asked again after an error: first, and at most."""
+SETTLE: Final = 1.0
+"""Seconds after a write until its Node is looked at again; the watch brings what was written in the meantime."""
 DURATIONS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
-class _Bucket:
-    """A token bucket."""
+class _Failure(msgspec.Struct, frozen=True):
+    """A write that failed.
 
-    def __init__(self, site: Site) -> None:
-        self._clock = site.clock
-        self._tokens, self._at = BURST, site.clock.now()
+    Attributes:
+        node: the Node for which it was decided.
+        finding: why; None if the Node had probably just changed.
+    """
 
-    async def take(self) -> None:
-        """Wait for a token."""
-        now = self._clock.now()
-        self._tokens, self._at = min(BURST, self._tokens + (now - self._at) * RATE), now
-        self._tokens -= 1.0
-        if self._tokens < 0:
-            await self._clock.sleep(-self._tokens / RATE)
+    node: Node
+    finding: Finding | None
 
 
-class _Asked(msgspec.Struct):
-    """When a new Node was asked about, and when it will be again."""
+class Told(msgspec.Struct, frozen=True):
+    """What is known about one Node.
 
-    again: float
-    pause: float
+    Attributes:
+        state: ready, working, waiting, failing, withheld or foreign.
+        since: Unix time since which it has this state.
+        message: why it is not ready, or what is being changed.
+        findings: what an operator should know.
+    """
+
+    state: str
+    since: float
+    message: str = ""
+    findings: tuple[Finding, ...] = ()
 
 
 class NodePart:
     """Initialises Nodes, keeps their addresses and taints, and deletes those whose machine is gone.
 
     Attributes:
-        verdicts: Node name -> the last decision.
+        told: Node name -> what is known about it.
         deletions: the last decision about deletions.
-        problem: why the cloud or the cluster cannot be used now; "" if they can.
         deleted: Nodes deleted since the start.
         untainted: seconds from a new Node's first sight until its taint was removed.
-        syncs: seconds from a question to the last write that follows from it.
+        syncs: seconds from a question to the last write to a Node that follows from it.
     """
 
     def __init__(self, site: Site) -> None:
-        self.verdicts: dict[str, Verdict] = {}
+        self.told: dict[str, Told] = {}
         self.deletions = Deletions()
-        self.problem = ""
         self.deleted = 0
         self.untainted = Tally(DURATIONS)
         self.syncs = Tally(DURATIONS)
         self._site = site
-        self._bucket = _Bucket(site)
-        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._writes = NodeWrites(site)
+        self._queue = KeyedQueue[str](site.clock)
         self._wake = asyncio.Event()
-        self._answers: dict[str, InstanceAnswer] = {}
+        self._timetable = Timetable()
         self._watch = Watch()
-        self._dirty: set[str] = set()
-        self._new: dict[str, _Asked] = {}
+        self._undone = Undone()
+        self._unanswered = ""
+        """Why the last question has no answer."""
+        self._uids: dict[str, str] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        self._answers: dict[str, InstanceAnswer] = {}
+        self._asked_at: dict[str, float] = {}
+        self._failures: dict[str, _Failure] = {}
+        self._settled: dict[str, float] = {}
+        """Node that was written -> when the watch has brought that."""
         self._seen: dict[str, float] = {}
         """New Node -> when the hub first saw it."""
-        self._failures: dict[str, Finding] = {}
-        """Node -> why the last write to it failed."""
-        self._all_at = self._monitored_at = float("-inf")
-        self._retry_at = self._delete_at = float("-inf")
+        self._retry_at = self._delete_at = -NEVER
         self._backoff = Backoff(base=RETRY[0], cap=RETRY[1], jitter=0.2)
-        self._synced = False
         self._current = False
+
+    @property
+    def problem(self) -> str:
+        """Why the cloud cannot be asked, or Nodes not be written, now; "" if they can."""
+        return "; ".join(filter(None, (self._unanswered, *self._writes.missing.values())))
 
     # --- what wakes it ----------------------------------------------------------------------------------
 
@@ -107,278 +122,298 @@ class NodePart:
         changed, gone = tuple(changed), tuple(gone)
         self._watch.note_nodes(changed, gone, now)
         for name in gone:
-            for known in (self.verdicts, self._answers, self._new, self._seen, self._failures):
-                known.pop(name, None)
-            self._dirty.discard(name)
-            self._site.reporter.ended(_subject(name))
+            self._forget(name)
         for node in changed:
-            self._dirty.add(node.name)
+            if self._uids.get(node.name, node.uid) != node.uid:
+                self._forget(node.name)
+            self._uids[node.name] = node.uid
             if uninitialized(node):
                 self._seen.setdefault(node.name, now)
+            self._queue.add(node.name)
+        self._timetable.note_nodes(changed, now)
         self._wake.set()
 
+    def _forget(self, name: str) -> None:
+        """The Node is gone, perhaps because another one has its name now."""
+        for known in (
+            self.told,
+            self._uids,
+            self._verdicts,
+            self._answers,
+            self._asked_at,
+            self._failures,
+            self._settled,
+            self._seen,
+        ):
+            known.pop(name, None)
+        self._timetable.forget(name)
+        self._undone.forget(name)
+        self._queue.discard(name)
+        self._site.reporter.ended(_subject(name))
+
     def state_changed(self) -> None:
-        """The cluster, the duty or the account has changed."""
+        """The cluster, the duty, the account, the section or an approval has changed."""
         current = not self._site.problem
         if current and not self._current:
             self._watch.restart(self._site.clock.now())
         self._current = current
-        self._retry_at = float("-inf")
-        self._dirty.update(self._site.nodes)
+        self._retry_at = -NEVER
+        self._writes.missing.clear()
+        self._all_again()
         self._wake.set()
 
-    # --- passes -----------------------------------------------------------------------------------------
+    @property
+    def _rests(self) -> str:
+        """Why nothing is asked and decided now; "" if it is. Another replica, or controller, does it then."""
+        halted = self._site.halted
+        return self._site.problem or (halted[1] if halted is not None and halted[0] != "Observe" else "")
+
+    # --- running ----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Make passes until cancelled."""
-        clock = self._site.clock
+        """Ask, decide and write until cancelled."""
+        self.nodes_changed(self._site.nodes.values(), ())
+        self._current = not self._site.problem
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._asking(), name=f"questions about nodes of {self._site.name}")
+            for _ in range(IN_FLIGHT):
+                group.create_task(self._working(), name=f"writes to nodes of {self._site.name}")
+
+    async def _asking(self) -> None:
         while True:
             self._wake.clear()
-            due = await self._pass()
-            wait = asyncio.create_task(self._wake.wait())
-            try:
-                await asyncio.wait({wait}, timeout=max(0.01, min(3600.0, due - clock.now())))
-            finally:
-                wait.cancel()
+            due = await self._round()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.01, min(3600.0, due - self._site.clock.now()))):
+                    await self._wake.wait()
 
-    async def _pass(self) -> float:
-        """Make one pass; returns when the next one is due at the latest."""
-        site, spec = self._site, self._site.spec.nodes
-        if spec is None or site.problem or (site.halted or ("", ""))[0] == "Standby":
-            self.problem = site.problem  # a replica that does not act asks no cloud
-            return float("inf")
-        now = site.clock.now()
+    async def _working(self) -> None:
+        while True:
+            name = await self._queue.get()
+            try:
+                await self._look(name)
+            finally:
+                self._queue.done(name)
+
+    # --- questions --------------------------------------------------------------------------------------
+
+    async def _round(self) -> float:
+        """Ask what is due, and delete at most one Node; returns when the next round is due at the latest."""
+        spec = self._site.spec.nodes
+        if spec is None or self._rests:
+            return NEVER
+        now = self._site.clock.now()
         if now < self._retry_at:
             return self._retry_at
-        if not self._synced:
-            self.nodes_changed(site.nodes.values(), ())
-            self._synced, self._current = True, True
-        try:
-            type_ = await site.account.opened()
-            await self._ask(type_, spec, now)
-            await self._work(type_, spec, now)
-        except HubError as error:
-            if str(error) != self.problem:
-                log.warning("nodes of cluster %s: %s", site.name, error)
-            self.problem = str(error)
-            self._retry_at = site.clock.now() + self._backoff.next(site.clock.now())
-            return self._retry_at
-        self.problem = ""
-        self._backoff.reset()
-        return self._next(spec)
+        await self._ask(spec, now)
+        if self._site.account.type is not None:
+            await self._delete(self._site.account.type, spec)
+        return max(self._next(spec), self._retry_at)
 
     def _next(self, spec: CloudNodesSpec) -> float:
-        due = [self._all_at + spec.refresh, *(asked.again for asked in self._new.values())]
-        if self._unready():
-            due.append(self._monitored_at + spec.monitor)
-        if self.deletions.wake is not None:
-            due.append(self.deletions.wake)
-        if self.deletions.delete:
-            due.append(self._delete_at + DELETE_PACE)
+        due = [self._timetable.next(spec, self._watch.ask_all_at()), self.deletions.wake or NEVER]
+        if self.deletions.delete and self._site.halted is None:
+            due.append(max(self._delete_at + DELETE_PACE, self._writes.held_until))
         return min(due)
 
-    def _unready(self) -> list[str]:
-        return [name for name, node in self._site.nodes.items() if node.ready != "True" and not uninitialized(node)]
-
-    async def _ask(self, type_: CloudType, spec: CloudNodesSpec, now: float) -> None:
-        """Ask the cloud about the Nodes for which an answer is due."""
-        site = self._site
-        mine = {name: node for name, node in site.nodes.items() if not foreign(node, type_.provider_id)}
-        names = {name for name, node in mine.items() if self._is_new(node, spec, now)}
-        everything = now - self._all_at >= spec.refresh
-        if now - self._monitored_at >= spec.monitor:
-            unready = [name for name in self._unready() if name in mine]
-            names.update(unready)
-            # Only an answer about all Nodes shows that the account is the right one.
-            everything = everything or any(self._watch.due(name, now) for name in unready)
-            self._monitored_at = now
-        if everything:
-            names, self._all_at = set(mine), now
-        if not names:
+    async def _ask(self, spec: CloudNodesSpec, now: float) -> None:
+        """Ask the cloud about all Nodes for which an answer is due, in one question."""
+        site, timetable = self._site, self._timetable
+        due = timetable.due(spec, self._watch.ask_all_at(), now)
+        if due is None:
             return
-        answers = await site.account.instances([question(mine[name]) for name in sorted(names)])
-        ended = site.clock.now()
-        self._answers.update(answers)
-        self._watch.note_answers(answers, now, ended, complete=everything)
-        self._dirty.update(answers)
+        names = set(due.names)
+        try:
+            first = site.account.type is None
+            pattern = (await site.account.opened()).provider_id
+            if first:
+                self._all_again()
+            nodes = dict(site.nodes)
+            names = set(nodes) if due.everything else names & nodes.keys()
+            names = {name for name in names if not foreign(nodes[name], pattern)}
+            asked = [question(nodes[name]) for name in sorted(names)]
+            answers = await site.account.instances(asked) if asked else {}
+        except HubError as error:
+            if str(error) != self._unanswered:
+                log.warning("nodes of cluster %s: %s", site.name, error)
+            self._unanswered = str(error)
+            self._note(dict.fromkeys(names | timetable.down, Unknown(str(error))), now, complete=False)
+            self._retry_at = site.clock.now() + self._backoff.next(site.clock.now())
+            return
+        self._unanswered = ""
+        self._backoff.reset()
+        timetable.answered(due, answers, now)
+        self._note(answers, now, complete=due.everything)
 
-    def _is_new(self, node: Node, spec: CloudNodesSpec, now: float) -> bool:
-        """Whether an answer about an uninitialised Node is due; the pauses between two questions double."""
-        if not spec.initialize or not uninitialized(node):
-            self._new.pop(node.name, None)
-            return False
-        asked = self._new.get(node.name)
-        if asked is None:
-            self._new[node.name] = _Asked(now + ASK_AGAIN[0], ASK_AGAIN[0])
-            return True
-        if now < asked.again:
-            return False
-        asked.pause = min(asked.pause * 2, ASK_AGAIN[1])
-        asked.again = now + asked.pause
-        return True
+    def _note(self, answers: Mapping[str, InstanceAnswer], begun: float, *, complete: bool) -> None:
+        self._watch.note_answers(answers, begun, self._site.clock.now(), complete=complete)
+        for name in answers.keys() & self._uids.keys():
+            self._answers[name] = answers[name]
+            self._asked_at[name] = begun
+            self._queue.add(name)
 
-    async def _work(self, type_: CloudType, spec: CloudNodesSpec, began: float) -> None:
-        """Decide about every changed Node, write, and delete."""
-        site = self._site
-        names, self._dirty = self._dirty & site.nodes.keys(), set()
-        writes: list[asyncio.Task[None]] = []
-        for name in sorted(names):
-            node = site.nodes[name]
-            verdict = decide(node, self._answers.get(name), spec, type_.provider_id)
-            self.verdicts[name] = verdict
+    def _all_again(self) -> None:
+        for name in self._site.nodes:
+            self._queue.add(name)
+
+    # --- writes -----------------------------------------------------------------------------------------
+
+    async def _look(self, name: str) -> None:
+        """Decide about one Node, and write."""
+        site, spec, type_ = self._site, self._site.spec.nodes, self._site.account.type
+        node = site.nodes.get(name)
+        if node is None or spec is None or type_ is None or self._rests:
+            return  # a change of any of these makes it look again
+        now = site.clock.now()
+        if not uninitialized(node):
+            self._seen.pop(name, None)
+        verdict = self._verdicts[name] = decide(node, self._answers.get(name), spec, type_.provider_id)
+        if not verdict.changes:
+            if self._timetable.useless(name, now):
+                self._wake.set()
             self._failures.pop(name, None)
-            self._report(node)
-            if verdict.changes and site.halted is None:
-                writes.append(asyncio.create_task(self._write(node, verdict.changes)))
-        if writes:
-            done, _ = await asyncio.wait(writes)
-            self.syncs.note(site.clock.now() - began)
-            for task in done:
-                task.result()
-        await self._delete(type_, spec)
+            self._queue.forget(name)
+        self._tell(node, now)
+        if not verdict.changes or site.halted is not None:
+            return
+        if (wait := max(self._writes.held_until, self._settled.get(name, now)) - now) > 0:
+            self._queue.add_after(name, wait)
+            return
+        waits = [self._undone.wait(name, change, now) for change in verdict.changes]
+        if any(waits):
+            self._queue.add_after(name, max(waits))
+        await self._write(node, [change for change, wait in zip(verdict.changes, waits, strict=True) if not wait])
 
-    async def _write(self, node: Node, changes: Iterable[Change]) -> None:
+    async def _write(self, node: Node, changes: Sequence[Change]) -> None:
         """Make the changes of one Node in order. A failure concerns this Node only."""
-        site = self._site
+        name, clock = node.name, self._site.clock
         try:
             for change in changes:
-                await self._bucket.take()
-                async with self._slots:
-                    client = await site.client()
-                    path = f"{PATH}/{node.name}" + ("/status" if change.status else "")
-                    await client.request(
-                        "PATCH",
-                        path,
-                        body=msgspec.json.encode(change.patch),
-                        timeout=site.fence(),
-                        content_type=JSON_PATCH,
-                        admit=site.fence,
-                    )
-                if change.event is not None:
-                    site.reporter.happened(_subject(node.name, node.uid), *change.event)
-                    self.untainted.note(site.clock.now() - self._seen.pop(node.name, site.clock.now()))
-                log.info("cluster %s: Node %s: %s", site.name, node.name, change.summary)
+                await self._writes.patch(name, change)
+                self._wrote(node, change)
         except (NotLeader, NotFound):
-            self._dirty.add(node.name)
-        except (Invalid, Conflict) as error:  # it has changed: the watch brings the new state
-            log.debug("cluster %s: Node %s: %s", site.name, node.name, error)
+            self._queue.retry(name)
+            return
         except HubError as error:
-            self._dirty.add(node.name)
-            self._failed(node, explained(error, "nodes/status: patch" if change.status else "nodes: patch", site.name))
+            self._failed(node, error)
+            return
+        if changes:
+            self._failures.pop(name, None)
+            self._queue.forget(name)
+            if name in self._verdicts:
+                self._verdicts[name] = self._verdicts[name]._replace(changes=())
+            self._tell(node, clock.now())
+            self.syncs.note(clock.now() - self._asked_at.get(name, clock.now()))
+
+    def _wrote(self, node: Node, change: Change) -> None:
+        site, name, now = self._site, node.name, self._site.clock.now()
+        self._undone.made(name, change, now)
+        self._settled[name] = now + SETTLE
+        if change.event is not None:
+            site.reporter.happened(_subject(name, node.uid), *change.event)
+        if change.aspect == "initialize":
+            self.untainted.note(now - self._seen.pop(name, now))
+        log.info("cluster %s: Node %s: %s", site.name, name, change.summary)
 
     def _failed(self, node: Node, error: HubError) -> None:
-        text = f"Node {node.name} of cluster {self._site.name} was not changed: {error}"
-        log.warning("%s", text)
-        self._failures[node.name] = Finding("Forbidden" if isinstance(error, Forbidden) else "NodeNotChanged", text)
-        self._report(node)
-        now = self._site.clock.now()
-        after = error.retry_after if isinstance(error, ApiError) else None
-        self._retry_at = max(self._retry_at, now + max(after or 0.0, self._backoff.next(now)))
+        """Try again later; a Node that changes in the meantime is tried at once."""
+        name, before = node.name, self._failures.get(node.name)
+        finding: Finding | None = None
+        # A test of a patch fails if the Node has changed: the watch brings the new state.
+        if not isinstance(error, Invalid | Conflict) or (before is not None and before.node is node):
+            text = f"Node {name} of cluster {self._site.name} was not changed: {error}"
+            finding = Finding("NodeNotChanged", text)
+            if before is None or before.finding != finding:
+                log.warning("%s", text)
+        self._failures[name] = _Failure(node, finding)
+        self._tell(node, self._site.clock.now())
+        self._queue.retry(name)
 
     # --- what is told -----------------------------------------------------------------------------------
 
-    def state(self, name: str) -> tuple[str, str]:
-        """State and message of a Node: ready, working, waiting, failing, withheld or foreign."""
-        if (failure := self._failures.get(name)) is not None:
-            return "failing", failure.message
+    def _tell(self, node: Node, now: float) -> None:
+        """Update ``told``, and report the Node's findings."""
+        name, verdict = node.name, self._verdicts.get(node.name)
+        if verdict is None or self._uids.get(name) != node.uid:
+            return
+        state: str = verdict.state
+        message, findings = verdict.message, list(verdict.findings)
+        failure = self._failures.get(name)
+        if (undone := self._undone_finding(name, verdict, now)) is not None:
+            state, message = "withheld", undone.message
+            findings.append(undone)
+        if failure is not None and failure.finding is not None:
+            state, message = "failing", failure.finding.message
+            findings.append(failure.finding)
         if name in self.deletions.withheld:
-            return "withheld", self.deletions.message
-        verdict = self.verdicts.get(name)
-        return (verdict.state, verdict.message) if verdict is not None else ("working", "not looked at yet")
+            state, message = "withheld", self.deletions.message
+            approve = f"hub approve cloud/{self._site.name} {self.deletions.digest} deletes these Nodes"
+            findings.append(Finding(self.deletions.reason, f"{message}; {approve}", self.deletions.withheld))
+        before = self.told.get(name)
+        since = before.since if before is not None and before.state == state else self._site.clock.wall()
+        self.told[name] = Told(state, since, message, tuple(findings))
+        self._site.reporter.found(_subject(name, node.uid), findings)
 
-    def findings(self, name: str) -> tuple[Finding, ...]:
-        """What an operator should know of a Node."""
-        verdict, failure = self.verdicts.get(name), self._failures.get(name)
-        found = [*(verdict.findings if verdict is not None else ()), *([failure] if failure is not None else ())]
-        if name in self.deletions.withheld:
-            deletions, cluster = self.deletions, self._site.name
-            text = f"{deletions.message}; hub approve cloud/{cluster} {deletions.digest} lets them go"
-            found.append(Finding(deletions.reason, text, deletions.withheld))
-        return tuple(found)
-
-    def _report(self, node: Node) -> None:
-        self._site.reporter.found(_subject(node.name, node.uid), self.findings(node.name))
+    def _undone_finding(self, name: str, verdict: Verdict, now: float) -> Finding | None:
+        undone = [change.summary for change in verdict.changes if self._undone.wait(name, change, now)]
+        if not undone:
+            return None
+        text = (
+            f"Node {name} of cluster {self._site.name}: {'; '.join(undone)}: written {REPEATS} times within "
+            f"{WINDOW / 60:.0f} minutes, and undone by another writer; stop that one"
+        )
+        return Finding("Contended", text)
 
     # --- deletions --------------------------------------------------------------------------------------
+
+    def _decide_deletions(self, type_: CloudType, spec: CloudNodesSpec, nodes: dict[str, Node]) -> Deletions:
+        site, clock = self._site, self._site.clock
+        return self._watch.decide(
+            site.name, nodes, spec, type_.provider_id, site.approved, clock.now(), clock.wall(), suspect=site.suspect
+        )
 
     async def _delete(self, type_: CloudType, spec: CloudNodesSpec) -> None:
         """Delete at most one Node whose machine is gone."""
         site, now = self._site, self._site.clock.now()
+        if site.problem:
+            return
         before = self.deletions
-        found = self.deletions = self._watch.decide(
-            site.name,
-            site.nodes,
-            spec,
-            type_.provider_id,
-            site.approved,
-            now,
-            site.clock.wall(),
-            suspect=site.suspect,
-        )
+        found = self.deletions = self._decide_deletions(type_, spec, {**site.nodes})
         for name in sorted({*before.withheld, *found.withheld} & site.nodes.keys()):
-            self._report(site.nodes[name])
-        if not found.delete or site.halted is not None or now - self._delete_at < DELETE_PACE:
+            self._tell(site.nodes[name], now)
+        if (
+            not found.delete
+            or site.halted is not None
+            or now < max(self._delete_at + DELETE_PACE, self._writes.held_until)
+        ):
             return
         self._delete_at = now
-        await self._delete_one(site.nodes[found.delete[0]])
+        await self._delete_one(site.nodes[found.delete[0]], type_, spec)
 
-    async def _delete_one(self, node: Node) -> None:
-        """Read the Node again, and delete it if it is still the one that was judged."""
-        site, subject = self._site, _subject(node.name, node.uid)
-        path = f"{PATH}/{node.name}"
+    async def _delete_one(self, node: Node, type_: CloudType, spec: CloudNodesSpec) -> None:
+        """Read the Node again, and delete it if everything still holds for what was read."""
+        site, name, subject, begun = self._site, node.name, _subject(node.name, node.uid), False
         try:
-            client = await site.client()
-            read = msgspec.json.decode(await client.request("GET", path, timeout=site.fence()), type=_Read)
-            if read.metadata.uid != node.uid or read.spec.provider_id != node.provider_id or read.ready:
-                self._dirty.add(node.name)
+            read, version = await self._writes.read(name)
+            found = self._decide_deletions(type_, spec, {**site.nodes, name: read})
+            if read.ready == "True" or name not in found.delete:
                 return
-            site.reporter.happened(
-                subject, "DeletingNode", f"Deleting node {node.name} because it does not exist in the cloud provider"
-            )
-            options = {"preconditions": {"uid": node.uid, "resourceVersion": read.metadata.resource_version}}
-            body = {"apiVersion": "v1", "kind": "DeleteOptions", **options}
-            log.warning("cluster %s: Node %s is deleted: its machine is gone", site.name, node.name)
-            await client.request("DELETE", path, body=msgspec.json.encode(body), timeout=site.fence(), admit=site.fence)
+            log.warning("cluster %s: Node %s is deleted: its machine is gone", site.name, name)
+            text = f"Deleting node {name} because it does not exist in the cloud provider"
+            site.reporter.happened(subject, "DeletingNode", text)
+            begun = True
+            await self._writes.delete(read, version)
         except (NotLeader, NotFound, Conflict):
             return
         except HubError as error:
-            problem = explained(error, "nodes: delete", site.name)
-            site.reporter.happened(subject, "DeletingNodeFailed", str(problem))
-            self._failed(node, problem)
+            if begun and not isinstance(error, ApiError):
+                self._watch.deleted(name, site.clock.now())  # it may have been
+            site.reporter.happened(subject, "DeletingNodeFailed", str(error))
+            log.warning("cluster %s: Node %s was not deleted: %s", site.name, name, error)
+            self._delete_at = site.clock.now() + NO_RIGHT - DELETE_PACE
             return
         self.deleted += 1
-        self._watch.deleted(site.clock.now())
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Spec(msgspec.Struct):
-    provider_id: str = msgspec.field(name="providerID", default="")
-
-
-class _Condition(msgspec.Struct):
-    type: str = ""
-    status: str = ""
-
-
-class _Status(msgspec.Struct):
-    conditions: tuple[_Condition, ...] = ()
-
-
-class _Read(msgspec.Struct):
-    """A Node as read right before it is deleted."""
-
-    metadata: _Meta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
-
-    @property
-    def ready(self) -> bool:
-        """Whether it is Ready."""
-        return any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
+        self._watch.deleted(name, site.clock.now())
 
 
 def _subject(name: str, uid: str = "") -> Subject:

@@ -16,6 +16,7 @@ from hub.kube.client import Client
 from hub.kube.reflector import Reflector
 from hub.kube.wire import Resource, resource
 from hub.model import ObjectKey
+from hub.observe.local.stores import newer
 from hub.observe.remote.status import in_words
 from hub.runtime.clock import Clock
 from hub.runtime.supervise import until_one_ends
@@ -146,8 +147,10 @@ class Services:
         await until_one_ends((asyncio.create_task(reflector.run()), asyncio.create_task(self._failed.wait())))
 
     def wrote(self, service: BalancedService) -> None:
-        """Apply the answer to a write of this process."""
-        self.upsert(ObjectKey(service.namespace, service.name), service, service.resource_version)
+        """Apply the answer to a write of this process, unless the watch was faster; ``on_change`` is not called."""
+        key = ObjectKey(service.namespace, service.name)
+        if key in self.objects:
+            self._store(key, service)
 
     # --- the reflector's store and observer -------------------------------------------------------------
 
@@ -162,12 +165,18 @@ class Services:
     def upsert(self, key: Any, value: BalancedService, resource_version: str) -> None:  # noqa: ARG002 - a Store
         """Apply a watch event: an object is new or changed."""
         before = self.objects.get(key)
+        self._store(key, value)
+        if before != self.objects.get(key):
+            self._on_change(key)
+
+    def _store(self, key: ObjectKey, value: BalancedService) -> None:
+        known = self.objects.get(key)
+        if known is not None and known.uid == value.uid and not newer(value.resource_version, known.resource_version):
+            return
         if value.relevant:
             self.objects[key] = value
         else:
             self.objects.pop(key, None)
-        if before != self.objects.get(key):
-            self._on_change(key)
 
     def delete(self, key: Any, value: BalancedService, resource_version: str) -> None:  # noqa: ARG002 - a Store
         """Apply a watch event: an object was deleted."""

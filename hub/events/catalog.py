@@ -340,7 +340,7 @@ for _name, _action, _meaning, _remedy in (
         "OwnNodeWaits",
         "Move",
         "a move would cut off the node that the hub runs on",
-        "run a second replica elsewhere, or set `ownNode: allow`",
+        "with a replica on another node: delete the Pod that leads; else set `ownNode: allow`",
     ),
     (
         "OtherController",
@@ -406,6 +406,70 @@ _LASTING: Final[tuple[_Lasting, ...]] = (
         "the message names the object and the next step",
     ),
     (
+        "UpdateLoadBalancerFailed",
+        "Service",
+        _BALANCERS,
+        "Update",
+        "the balancer could not get the present nodes; it is tried again",
+        "the message names the object and the next step",
+    ),
+    (
+        "AnnotationInvalid",
+        "Service",
+        _BALANCERS,
+        "Ensure",
+        "an annotation of the load balancer has an impossible value: what exists stays, and only its nodes follow",
+        "correct the annotation that the message names",
+    ),
+    (
+        "AnnotationIgnored",
+        "Service",
+        _BALANCERS,
+        "Ensure",
+        "an annotation of the load balancer has no effect",
+        "write the key that the message names, or remove the annotation",
+    ),
+    (
+        "NodePortMissing",
+        "Service",
+        _BALANCERS,
+        "Ensure",
+        "a port of the Service has no nodePort, which the balancer would send traffic to",
+        "set `allocateLoadBalancerNodePorts: true`, or write the nodePort",
+    ),
+    (
+        "RecordIgnored",
+        "Service",
+        _BALANCERS,
+        "Ensure",
+        "the annotation `endpointslice-hub/load-balancer` does not count; names find the balancer",
+        "do not copy or edit this annotation; the hub writes it again",
+    ),
+    (
+        "ForeignLoadBalancer",
+        "Service",
+        _BALANCERS,
+        "Withhold",
+        "the Service has an ingress, but the cloud has nothing of its name: no second balancer is made",
+        "correct `cloud.clusterName`, or `hub approve` with the hash in the message",
+    ),
+    (
+        "ClusterNameChanged",
+        "Service",
+        _BALANCERS,
+        "Withhold",
+        "the balancer was made under a `clusterName` that the registry does not have: it stays as it is",
+        "write the old name into `cloud.formerClusterNames`, or put it back",
+    ),
+    (
+        "NodeRemovalWithheld",
+        "Service",
+        _BALANCERS,
+        "Withhold",
+        "most nodes of the cluster's balancers are gone at once: they stay for five minutes",
+        "look at the Nodes; `hub approve` with the hash in the message lets them go now",
+    ),
+    (
         "DeleteLoadBalancerFailed",
         "Service",
         _BALANCERS,
@@ -422,10 +486,63 @@ _LASTING: Final[tuple[_Lasting, ...]] = (
         "look at the Nodes' labels, taints and provider IDs",
     ),
 )
+_NODE_FINDINGS: Final = (
+    (
+        "NodeAddressMismatch",
+        _NODES,
+        "Initialize",
+        "the kubelet's `--node-ip` is not among the machine's addresses: a new Node keeps its taint",
+        "correct `--node-ip`, or give the machine that address",
+    ),
+    (
+        "ProviderIDMismatch",
+        _NODES,
+        "Initialize",
+        "the Node's provider ID is not its machine's: the hub changes nothing",
+        "delete the Node, so that its kubelet registers it again",
+    ),
+    (
+        "NodeLabelDrift",
+        _NODES,
+        "Label",
+        "the cloud states another type, zone or region than the Node's labels, which stay",
+        "the message has both; delete the Node after a resize, so that its kubelet registers it again",
+    ),
+    (
+        "NodeNotChanged",
+        _NODES,
+        "Update",
+        "the API server refuses a change of the Node; it is tried again",
+        "the message has the API server's words, or the rule that is missing",
+    ),
+    (
+        "Contended",
+        MANAGED_BY,
+        "Update",
+        "another writer undid the same change three times within ten minutes; the hub leaves it for some minutes",
+        "find the other writer, such as a second cloud controller, and stop it",
+    ),
+    (
+        "NodeDeletionWithheld",
+        _LIFECYCLE,
+        "Delete",
+        "more machines are gone than `maxDelete` allows: no Node is deleted",
+        "check the cloud; `hub approve` with the hash in the message deletes these Nodes",
+    ),
+    (
+        "WrongAccount",
+        _LIFECYCLE,
+        "Delete",
+        "the cloud has no other machine of the cluster: no Node is deleted",
+        "check the credential in `cloud.provider`; `hub approve` with the hash in the message deletes these Nodes",
+    ),
+)
 for _name, _type, _on, _component, _action, _meaning, _remedy in _HAPPENED:
     _all[_name] = Reason(_name, _type, _action, _on, _meaning, _remedy, momentary=True, component=_component)
 for _name, _on, _component, _action, _meaning, _remedy in _LASTING:
     _all[_name] = Reason(_name, "Warning", _action, _on, _meaning, _remedy, component=_component)
+for _name, _component, _action, _meaning, _remedy in _NODE_FINDINGS:
+    _all[_name] = Reason(_name, "Warning", _action, "Node", _meaning, _remedy, component=_component)
 
 REASONS: Final[dict[str, Reason]] = dict(_all)
 
@@ -450,6 +567,7 @@ Lease. `hub run --once` and `--dry-run` write no Events.
 - Publishing never waits for Events. If the API server refuses them, the log says so once. At most a thousand Events
   wait to be sent; then the oldest are dropped.
 - `hub run --events=false` writes no Events.
+- A cloud's plugin may have further reasons about Services with load balancers; their messages say what to do.
 - An alert about a reason is named after it, and its [runbook](../runbooks/index.md) says more than the last column.
 
 """

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Final
 
 from hub.controlling.site import Reporter, Subject
-from hub.events.catalog import REASONS
+from hub.events.catalog import REASONS, Reason
 from hub.events.recorder import Recorder
 from hub.events.series import EventFinding, Regarding
 from hub.kube.client import Client
 from hub.model import Finding
 from hub.runtime.clock import Clock
+
+_NAME: Final = re.compile(r"[A-Z][A-Za-z]{1,127}")
 
 
 class CloudReporter:
@@ -29,7 +32,7 @@ class CloudReporter:
             [
                 EventFinding(reason, _regarding(subject), " ".join(finding.objects[:1]), finding.message)
                 for finding in findings
-                if (reason := REASONS.get(finding.reason)) is not None
+                if (reason := REASONS.get(finding.reason) or _of_plugin(subject, finding.reason)) is not None
             ],
         )
 
@@ -66,6 +69,13 @@ class _Connection:
 
     async def request(self, method: str, path: str, **more: Any) -> bytes:
         return await (await self._client()).request(method, path, **more)
+
+
+def _of_plugin(subject: Subject, name: str) -> Reason | None:
+    """A reason of a cloud's plugin; None if it cannot be the reason of an Event."""
+    if subject.kind != "Service" or not _NAME.fullmatch(name):
+        return None
+    return Reason(name, "Warning", "Ensure", "Service", "", component="service-controller")
 
 
 def _regarding(subject: Subject) -> Regarding:

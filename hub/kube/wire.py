@@ -463,6 +463,22 @@ def _controlled_node(wire: _WireNode) -> Node:
     return msgspec.structs.replace(_node(wire), uid=wire.metadata.uid, provided_ips=provided)
 
 
+_decode_node = msgspec.json.Decoder(_WireNode).decode
+
+
+def controlled_node(body: bytes) -> tuple[Node, str]:
+    """One Node with the fields that a cloud controller needs, and its resourceVersion.
+
+    Raises:
+        BadAnswer: the body is not a Node.
+    """
+    try:
+        wire = _decode_node(body)
+    except UNDECODABLE as error:
+        raise BadAnswer(200, "", "the answer is not a Node in JSON") from error
+    return _controlled_node(wire), wire.metadata.resource_version
+
+
 CONTROLLED_NODES: Resource[Node] = resource(NODES.path, "Node", _WireNode, _controlled_node, named, NODES.rule)
 """As ``NODES``, for a cluster whose cloud controller is this hub."""
 

@@ -45,6 +45,45 @@ def allocations_of(hub: HubState) -> Allocations:
     )
 
 
+class Write(NamedTuple):
+    """A change of Kubernetes that a hub in mode enforce would make now, besides moves.
+
+    Attributes:
+        kind: label, eviction or finalizer.
+        target: the object, such as ``node n1``.
+        change: what would be written.
+    """
+
+    kind: str
+    target: str
+    change: str
+
+
+def writes_of(hub: HubState) -> list[Write]:
+    """The changes of labels, evictions and finalizers that are not made because nothing may be changed, sorted."""
+    if hub.allocating is None:
+        return []
+    from hub.allocations.view import Finalize, Label
+
+    found: list[Write] = []
+    for plan in hub.allocating.plans.values():
+        for act in plan.halted:
+            if isinstance(act, Label):
+                changes = (key if value is None else f"{key}={value}" for key, value in act.changes)
+                signs = ("-" if value is None else "+" for _, value in act.changes)
+                found.append(
+                    Write("label", f"node {act.node}", " ".join(map("".join, zip(signs, changes, strict=True))))
+                )
+            elif isinstance(act, Finalize):
+                found.append(Write("finalizer", f"allocation {act.allocation}", "added" if act.present else "removed"))
+            else:
+                verb = "deleted" if act.force else "evicted"
+                found.append(
+                    Write("eviction", f"Pod {act.pod.namespace}/{act.pod.name}", f"{verb} from node {act.node}")
+                )
+    return sorted(found)
+
+
 def allocations_in_status(hub: HubState) -> Allocations | None:
     """The allocations without what changes all the time or may be long; None if the registry has none."""
     found = allocations_of(hub)

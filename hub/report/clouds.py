@@ -15,9 +15,10 @@ from hub.report.values import CloudBalancer, CloudFinding, CloudNode, Clouds, Cl
 from hub.runtime.clock import rfc3339
 
 if TYPE_CHECKING:
-    from hub.controlling.balancers import BalancerPart, Told
+    from hub.controlling.balancers import BalancerPart
     from hub.controlling.cluster import ControlledCluster
     from hub.controlling.nodes import NodePart
+    from hub.controlling.told import Told
 
 
 def clouds_of(hub: HubState) -> Clouds:
@@ -50,7 +51,7 @@ def _cluster(found: ControlledCluster, flags: str) -> ClusterCloud:
         where,
         duty.holder if duty is not None else "",
         reason,
-        message,
+        message or (found.nodes_part.problem if found.nodes_part is not None else ""),
         found.account.status.error,
         dict(Counter(node.state for node in nodes)),
         nodes,
@@ -62,8 +63,9 @@ def _cluster(found: ControlledCluster, flags: str) -> ClusterCloud:
 
 def _nodes(found: ControlledCluster, part: NodePart) -> tuple[CloudNode, ...]:
     return tuple(
-        CloudNode(name, *part.state(name), node.provider_id, _findings(part.findings(name)))
-        for name, node in sorted(found.nodes.items())
+        CloudNode(name, told.state, rfc3339(told.since), told.message, node.provider_id, _findings(told.findings))
+        for name, told in sorted(part.told.items())
+        if (node := found.nodes.get(name)) is not None
     )
 
 

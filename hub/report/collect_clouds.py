@@ -98,7 +98,7 @@ class _Collection:
             return
         nodes, balancers = cluster.nodes_part, cluster.balancers_part
         if nodes is not None:
-            states = Counter(nodes.state(name)[0] for name in cluster.nodes)
+            states = Counter(told.state for told in nodes.told.values())
             for state in STATES:
                 self.add(NODES, states[state], cluster.name, state)
             self.add(DELETIONS, nodes.deleted, cluster.name)

@@ -264,11 +264,13 @@ class CloudNode(_Value, frozen=True):
 
     Attributes:
         state: ready, working, waiting, failing, withheld or foreign.
-        message: why it is not ready.
+        since: since when, RFC 3339.
+        message: why it is not ready, or what is being changed.
     """
 
     name: str
     state: str
+    since: str = ""
     message: str = ""
     provider_id: str = ""
     findings: tuple[CloudFinding, ...] = ()

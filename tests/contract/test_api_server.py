@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.contract.client import (
@@ -21,6 +23,7 @@ from tests.contract.client import (
     node,
     status,
 )
+from tests.support.allocations import KIND, allocation, define
 
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
 BAD_OPTIONS = 'ListOptions.meta.k8s.io "" is invalid'
@@ -773,6 +776,20 @@ async def test_generation_counts_content_and_labels(server: Client) -> None:
     ):
         seen.append((await server.patch(f"{SLICES}/a", patch)).body["metadata"]["generation"])
     assert seen == [1, 1, 2, 3]
+
+
+async def test_generation_of_an_allocation_counts_its_spec(server: Client, request: pytest.FixtureRequest) -> None:
+    """The generation of a NetIPAllocation counts changes of the spec, but neither of the metadata nor of the status."""
+    if "hub_cluster" in request.fixturenames:
+        await asyncio.to_thread(define, request.getfixturevalue("hub_cluster").api)
+    seen = [(await server.post(KIND, allocation("a"))).body["metadata"]["generation"]]
+    for path, patch in (
+        (f"{KIND}/a", {"metadata": {"annotations": {"k": "v"}, "labels": {"k": "v"}}}),
+        (f"{KIND}/a/status", {"status": {"writer": "hub-0"}}),
+        (f"{KIND}/a", {"spec": {"reconcileInterval": 60}}),
+    ):
+        seen.append((await server.patch(path, patch)).body["metadata"]["generation"])
+    assert seen == [1, 1, 1, 2]
 
 
 # --- the status subresource ----------------------------------------------------------------------

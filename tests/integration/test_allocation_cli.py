@@ -90,6 +90,19 @@ def test_allocations_shows_states_nodes_and_reasons(scene: Scene, run: Run) -> N
     assert run("plan").exit_code == 0, "nothing moves"
 
 
+def test_plan_shows_labels_besides_moves(scene: Scene, run: Run) -> None:
+    """A label that somebody took off while no hub runs is a change, in mode enforce and observe, and is not written."""
+    with RunningHub(scene.world):
+        node = scene.awaits()[0]
+    scene.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"ip.ready": None}}})
+    for prepare in (lambda: None, lambda: observe(scene)):
+        prepare()
+        result = run("plan")
+        assert result.exit_code == 1, result.output
+        assert f"label   node {node}   +ip.ready=true" in result.output
+    assert node not in scene.labelled()
+
+
 def test_unknown_names_are_suggested(scene: Scene, run: Run) -> None:
     """A misspelt allocation is refused with the closest name; an outage of the cloud is exit code 4."""
     result = run("allocations", "wbe")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
-import ssl
-import urllib.request
 from typing import Any
 
 import pytest
 
-from tests.support.allocations import CRD, DEFINITION, KIND, allocation, define
+from tests.support.allocations import CRD, DEFINITION, KIND, allocation, define, printed
 from tests.support.api import Api, ApiRefused, Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.waiting import eventually
@@ -163,15 +160,9 @@ def test_kubectl_shows_the_columns(api: Api, hub_cluster: ApiServer) -> None:
     conditions = [{**ready, "lastTransitionTime": "2026-11-21T03:07:41Z"}]
     status = {"cluster": "local", "reserved": 1, "attached": 0, "conditions": conditions}
     api.put(f"{KIND}/web/status", {**made, "status": status}, fieldValidation="Strict")
-    asked = urllib.request.Request(f"{hub_cluster.url}{KIND}")
-    asked.add_header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
-    asked.add_header("Authorization", f"Bearer {hub_cluster.token()}")
-    with urllib.request.urlopen(asked, context=ssl.create_default_context(cadata=hub_cluster.ca_pem)) as answer:
-        table = json.load(answer)
-    names = [column["name"] for column in table["columnDefinitions"]]
+    names, [cells] = printed(hub_cluster)
     assert names == ["Name", "Provider", "Cluster", "Reserved", "Attached", "Ready", "Reason", "Age"]
-    [row] = table["rows"]
-    assert row["cells"][:-1] == ["web", "gcp", "local", 1, 0, "False", "WaitingForNodes"]
+    assert cells[:-1] == ["web", "gcp", "local", 1, 0, "False", "WaitingForNodes"]
 
 
 def test_writing_the_status_needs_the_version_that_was_read(api: Api) -> None:

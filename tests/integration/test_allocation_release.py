@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner
 from hub_testkit.addresses.cloud import CREDENTIAL, EPHEMERAL, SimulatedCloud
 
+from hub.allocations.view import Verdict
 from hub.cli import cli
 from tests.support.allocation_scene import ONE, RULES, STATUS_RULE, TWO, Settled
 from tests.support.allocations import DEFINITION, KIND, add_workload, allocation, define
@@ -55,6 +56,50 @@ def notes(scene: Settled, reason: str) -> list[str]:
     """The messages of the Events of the allocation with a reason."""
     events = scene.api.list("/apis/events.k8s.io/v1/namespaces/default/events")
     return [event["note"] for event in events if event["reason"] == reason]
+
+
+# --- Pods that a drain leaves ------------------------------------------------------------------------------
+
+
+def pod_on(scene: Settled, name: str, owner: Object | None = None, **annotations: str) -> str:
+    """Create a Pod on n1; returns its path."""
+    owners = [{**owner, "controller": True}] if owner else []
+    meta = {"name": name, "annotations": annotations, "ownerReferences": owners}
+    container = {"name": "web", "image": "none"}
+    scene.api.post(PODS, {"metadata": meta, "spec": {"nodeName": "n1", "containers": [container]}})
+    return f"{PODS}/{name}"
+
+
+@pytest.mark.parametrize("granted", [True, False], ids=["all Pods", "no right"])
+def test_an_autoscaler_ends_the_hold_of_a_daemonset(scene: Settled, hub_cluster: ApiServer, *, granted: bool) -> None:
+    """The address leaves when only Pods of DaemonSets and static Pods are left, if the hub may list all Pods."""
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "web", "image": "none"}]}}
+    apps = "/apis/apps/v1/namespaces/edge/daemonsets"
+    body = {"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+    uid = scene.api.post(apps, body)["metadata"]["uid"]
+    pod_on(scene, "web-1", {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "web", "uid": uid})
+    pod_on(scene, "static", **{"kubernetes.io/config.mirror": "abc"})
+    other = pod_on(scene, "other") if granted else ""
+    spec(scene, workloadRef={**REFERENCE, "kind": "DaemonSet"})
+    daemonsets = {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}
+    hub_cluster.grant("hub", daemonsets, namespace="edge")
+    if granted:
+        hub_cluster.grant("hub", {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]})
+    taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
+    with RunningHub(scene.world) as running:
+        scene.api.patch("/api/v1/nodes/n1", {"spec": {"unschedulable": True, "taints": [taint]}})
+
+        def known() -> list[int]:
+            allocating = running.hub.allocating
+            assert allocating is not None
+            assert "still runs there" in allocating.verdicts.get(ONE, Verdict(ONE, "web", "")).message
+            return [pods.others for pods in allocating.pods.found.values()]
+
+        assert eventually(known, 30) == [1], "not known without the right"
+        if granted:
+            scene.api.delete(other, gracePeriodSeconds=0)
+            eventually(lambda: scene.cloud.holder_of(ONE) == "n3", 40)
 
 
 # --- Pods that stay behind ---------------------------------------------------------------------------------

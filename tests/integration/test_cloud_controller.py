@@ -19,6 +19,7 @@ from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
+RECORD = "endpointslice-hub/load-balancer"
 
 
 @pytest.fixture
@@ -112,7 +113,7 @@ def test_the_hub_shows_its_nodes_and_balancers(scene: CloudScene) -> None:
         [balancer] = cluster["balancers"]
         assert (balancer["service"], balancer["state"]) == ("edge/web", "ready")
         assert balancer["ingress"] == scene.hostnames()
-        assert sorted(balancer["ids"]) == ["cloud_ip", "firewall_policy", "load_balancer", "server_group"]
+        assert sorted(balancer["ids"]) == ["account", "cloud_ip", "firewall_policy", "load_balancer", "server_group"]
         table = CliRunner().invoke(cli, ["balancers", "eu", *server]).stdout
         assert "edge/web" in table
         assert "duty held" in table
@@ -150,7 +151,7 @@ def test_observe_writes_nothing_anywhere(scene: CloudScene) -> None:
 
 
 def test_what_another_tool_made_is_adopted_without_a_write(scene: CloudScene) -> None:
-    """Objects of the right names, without record, marker and finalizer: no write to the cloud; the ingress stays."""
+    """Objects of the right names and the finalizer, without record and marker: nothing is written to the cloud."""
     scene.write(loadBalancers={"settle": "1s"})
     with RunningHub(scene.world, **scene.options):
         names = [scene.add_node() for _ in range(2)]
@@ -160,7 +161,7 @@ def test_what_another_tool_made_is_adopted_without_a_write(scene: CloudScene) ->
         made = scene.hostnames()
     account = scene.cloud.fake.account
     scene.cloud.call(lambda: [each.update(description=None) for each in account.objects["server_groups"].values()])
-    bare = {"finalizers": None, "annotations": {"endpointslice-hub/load-balancer": None}}
+    bare = {"annotations": {"endpointslice-hub/load-balancer": None}}
     scene.remote.api.patch("/api/v1/namespaces/edge/services/web", {"metadata": bare})
     for key in ("load_balancers", "server_groups"):
         for each in account.objects[key].values():
@@ -168,7 +169,7 @@ def test_what_another_tool_made_is_adopted_without_a_write(scene: CloudScene) ->
             scene.cloud.call(lambda each=each, members=members: each[members].reverse())  # type: ignore[misc]
     before = len(scene.writes)
     with RunningHub(scene.world, **scene.options):
-        eventually(lambda: scene.service()["metadata"].get("finalizers") == [FINALIZER], 30)
+        eventually(lambda: RECORD in scene.service()["metadata"].get("annotations", {}), 30)
         assert scene.hostnames() == made
         assert scene.writes[before:] == []
         scene.remote.api.delete("/api/v1/namespaces/edge/services/web")

@@ -53,6 +53,7 @@ EVICT = "pods/eviction: create"
 RIGHTS: list[tuple[Object, dict[str, list[str]]]] = [
     (values(), {"": CLUSTER_WIDE}),
     (values(detach=True), {"": [*CLUSTER_WIDE[:2], "netipallocations: update", CLUSTER_WIDE[2]]}),
+    (values(allPods=True), {"": [*CLUSTER_WIDE, "pods: list"]}),
     (values(namespaces=["edge", "shop"]), {"": CLUSTER_WIDE, "edge": [*READ, EVICT], "shop": [*READ, EVICT]}),
     (values(namespaces=["edge"], eviction="None"), {"": CLUSTER_WIDE, "edge": READ}),
     (

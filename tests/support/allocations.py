@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import ssl
+import urllib.request
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
 from hub.cli import allocations_crd
 from tests.support.api import Api, ApiRefused, Object
+from tests.support.apiserver.server import ApiServer
 from tests.support.waiting import eventually
 
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -45,6 +49,16 @@ def allocation(name: str = "web", **spec: object) -> Object:
     """An allocation with these fields besides one address and an empty ``cloud``."""
     kind = {"apiVersion": "netinfra.darkbrains.com/v1alpha1", "kind": "NetIPAllocation"}
     return {**kind, "metadata": {"name": name}, "spec": {"reservedIPs": ["34.1.2.3"], "cloud": {}, **spec}}
+
+
+def printed(server: ApiServer) -> tuple[list[str], list[list[Any]]]:
+    """What ``kubectl get nia`` prints: the columns, and the cells of each row. The API server makes the table."""
+    asked = urllib.request.Request(f"{server.url}{KIND}")
+    asked.add_header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+    asked.add_header("Authorization", f"Bearer {server.token()}")
+    with urllib.request.urlopen(asked, context=ssl.create_default_context(cadata=server.ca_pem)) as answer:
+        table = json.load(answer)
+    return [column["name"] for column in table["columnDefinitions"]], [row["cells"] for row in table["rows"]]
 
 
 def add_workload(api: Api, node: str = "n1") -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hub.allocations.view import Outcome
 from hub.cloud.addresses import (
     AddressState,
     Changing,
@@ -197,14 +196,3 @@ class Cloud:
         if operation.over:
             raise Refused("terminal")
         return Pending(name)
-
-
-def outcome(
-    before: Outcome | None, step: str, token: str, began: float, now: float, found: Step | None, error: str
-) -> Outcome:
-    """How a call ended, as the executor notes it."""
-    same = before is not None and (before.token == token or step == "follow" or before.step == "follow")
-    first = before.first if same and before is not None else began
-    failures = (before.failures if same and before is not None else 0) + 1 if error else 0
-    operation = found.operation if isinstance(found, Pending) and step != "follow" else ""
-    return Outcome(step, token, now, first, error, error, operation, getattr(found, "before", ""), failures)  # type: ignore[arg-type]

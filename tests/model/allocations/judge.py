@@ -288,7 +288,9 @@ class Judge:
             self.moves += 1
             now = world.now
             self._spent = [spent for spent in self._spent if now - spent.at < world.limits.window - TOLERANCE]
-            count = sum(spent.pool == pool and _remembered(world, spent) for spent in self._spent)
+            # A move whose status was lost may begin again in the same second, and is told of once.
+            told = {(s.address, stamp(s.at)) for s in self._spent if s.pool == pool and _remembered(world, s)}
+            count = len(told)
             attached = self._attached.get(pool, 0)
             allowed = max(1, math.ceil(world.limits.moves * attached))
             approved = any(entry.address in addresses for addresses in self.approved.values())

@@ -16,6 +16,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from hub.allocations.claims import Claims, claims
+from hub.allocations.outcomes import Call, outcome
 from hub.allocations.plan import plan
 from hub.allocations.spec import (
     FINALIZER,
@@ -52,7 +53,7 @@ from hub.allocations.view import Machine as Seen
 from hub.cloud.addresses import Pending
 from hub.model import LABEL_ZONE, LOCAL, Node
 from hub.registry.spec import AllocationLimits
-from tests.model.allocations.cloud import Cloud, Machine, Refused, outcome
+from tests.model.allocations.cloud import Cloud, Machine, Refused
 
 START: Final = 1_700_000_000.0
 ANYWHERE: Final = (IPv4Network("0.0.0.0/0"),)
@@ -418,7 +419,7 @@ class World:
     ) -> None:
         process.running.discard(address)
         if process.alive:
-            made = outcome(process.outcomes.get(address), kind, token, began, self.now, step, error)
+            made = outcome(process.outcomes.get(address), Call(kind, token, began), self.now, step, error, error)  # type: ignore[arg-type]
             if error == "quota":
                 process.quota_until = self.now + 20.0
             process.outcomes = {**process.outcomes, address: made}

@@ -150,6 +150,7 @@ class Process(Replica):
 
     def _cloud_request(self, request: Request, body: bytes) -> Trap | None:
         act, armed = self._stage.cloud.act(request, body), self._stage.armed
+        self._stage.asked.append((request, body))
         if act.writes:
             self._stage.written.append(Written(time.time(), self.name, act))
         if armed is None or armed.point.cloud is None or not armed.point.cloud(act):
@@ -174,7 +175,8 @@ class Stage:
     Attributes:
         kind: a key of CLOUDS.
         armed: the trap that is set.
-        written: all writes that arrived at the cloud's proxies.
+        asked: all requests that arrived at the cloud's proxies, with their bodies.
+        written: all writes among them.
         late: (user, resource) of writes to the API server that arrive late.
         sprung: when each trap sprang, in Unix time.
     """
@@ -183,6 +185,7 @@ class Stage:
     folder: Path
     kind: str
     armed: Armed | None = None
+    asked: list[tuple[Request, bytes]] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
     late: set[tuple[str, str]] = field(default_factory=set)
     sprung: list[float] = field(default_factory=list)

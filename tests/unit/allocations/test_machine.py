@@ -7,22 +7,27 @@ from ipaddress import IPv4Network
 from msgspec.structs import replace
 
 from hub.allocations.machine import token
+from hub.allocations.outcomes import Call, outcome
 from hub.allocations.plan import plan
-from hub.allocations.spec import Allocation, Entry, Move, Status, stamp
+from hub.allocations.spec import LABEL_READY, Allocation, Entry, Move, Status, stamp
 from hub.allocations.view import (
     Account,
     Answer,
     Attach,
     Follow,
     Inspection,
+    Label,
     Machine,
+    Memories,
+    Memory,
+    NodeKey,
     Outcome,
     Plan,
     Restore,
     Site,
     View,
 )
-from hub.cloud.addresses import Free, Held, Present
+from hub.cloud.addresses import Done, Free, Held, Pending, Present
 from hub.model import LOCAL, Node
 
 NOW = 1_800_000_000.0
@@ -32,7 +37,7 @@ TOKEN = token("u1", ADDRESS, "m1", "Attaching", "n3", "1")
 UNDO = token("u1", ADDRESS, "m1", "undo", "n3")
 
 
-def view(outcome: Outcome | None = None, move: Move = MOVE, **nodes: str) -> View:
+def view(last: Outcome | None = None, move: Move = MOVE, **nodes: str) -> View:
     """The free address with a record that this process has signed; ``nodes`` -> their Ready condition."""
     entry = Entry(ADDRESS, "Attaching", instance="i-n1", before="nat", move=move)
     allocation = Allocation("web", "u1", ("", "u1"), (ADDRESS,), status=Status(writer="me", addresses=(entry,)))
@@ -48,7 +53,7 @@ def view(outcome: Outcome | None = None, move: Move = MOVE, **nodes: str) -> Vie
         holders={ADDRESS: "u1"},
         answers={ADDRESS: Answer(Free(), NOW)},
         inspections={f"i-{name}": Inspection(Present(running=True, before="nat"), NOW) for name in ready},
-        outcomes={ADDRESS: outcome} if outcome is not None else {},
+        outcomes={ADDRESS: last} if last is not None else {},
         identity="me",
     )
 
@@ -115,3 +120,122 @@ def test_what_a_holder_had_is_noted_before_the_move() -> None:
     assert moving.move.phase == "Detaching"
     assert moving.before == "nat"
     assert moving.move.to == "n3"
+
+
+# --- steps that succeed, but have no effect ------------------------------------------------------------
+
+
+def attached(at: float, first: float, step: str = "attach", operation: str = "") -> Outcome:
+    """The last call of the attach ended at ``at`` without an error; the first one began at ``first``."""
+    return Outcome(step, TOKEN if step == "attach" else "op-1", at, first, operation=operation, order=TOKEN)
+
+
+def test_an_attach_that_is_done_is_not_repeated_before_it_is_described() -> None:
+    """The cloud's lists may lag behind, so the address is described again for 10 s before the next call."""
+    done, without = attached(NOW - 1, NOW - 2), replace(MOVE, operation="")
+    found = plan(view(done, without), NOW)
+    assert found.acts == ()
+    assert found.wake is not None
+    assert found.wake <= NOW + 1.0
+    later = replace(view(done, without), answers={ADDRESS: Answer(Free(), NOW + 9)})
+    assert kinds(plan(later, NOW + 9)) == [Attach]
+
+
+def test_an_attach_goes_on_at_once_after_its_first_operation() -> None:
+    """An operation that has ended may be a part of the attach only, such as the one that made room."""
+    assert kinds(plan(view(attached(NOW - 0.1, NOW - 1, "follow")), NOW)) == [Attach]
+
+
+def test_an_attach_without_effect_gets_another_token_after_40_s() -> None:
+    """A cloud may answer a repeated token with the operation of the first call, whatever happened to the address."""
+    [entry] = plan(view(attached(NOW - 0.1, NOW - 41, "follow")), NOW).statuses["web"].addresses
+    assert entry.move is not None
+    assert (entry.move.phase, entry.move.to, entry.move.attempts, entry.move.operation) == ("Attaching", "n3", 2, "")
+
+
+def detaching(last: Outcome | None, move: Move) -> View:
+    """The address, still on n1, with a record that detaches it."""
+    return replace(view(last, move), answers={ADDRESS: Answer(Held("i-n1"), NOW)})
+
+
+def test_a_detach_without_effect_gets_another_token_and_ends() -> None:
+    """A detach that succeeds, but leaves the address where it is, is tried under three tokens, and then given up."""
+    move = replace(MOVE, phase="Detaching", operation="", started=stamp(NOW - 130))
+    first = token("u1", ADDRESS, "m1", "Detaching", "n3", "1")
+    [again] = plan(detaching(Outcome("detach", first, NOW - 0.1, NOW - 41, order=first), move), NOW).statuses.values()
+    [entry] = again.addresses
+    assert entry.move is not None
+    assert entry.move.attempts == 2
+    last = token("u1", ADDRESS, "m1", "Detaching", "n3", "4")
+    done = Outcome("detach", last, NOW - 0.1, NOW - 1, order=last)
+    [given_up] = plan(detaching(done, replace(move, attempts=4)), NOW).statuses["web"].addresses
+    assert given_up.move is None
+    assert given_up.node == "n1"
+
+
+def test_a_step_has_the_time_of_its_own_first_call() -> None:
+    """An operation that was followed in an earlier move says nothing about how long the next step is tried."""
+    followed = outcome(None, Call("follow", "op-0", NOW - 900), NOW - 890, Done())
+    failed = outcome(followed, Call("attach", TOKEN, NOW - 1), NOW, None, "transient", "503")
+    assert (failed.first, failed.failures) == (NOW - 1, 1)
+
+
+def test_an_operation_belongs_to_the_call_that_began_it() -> None:
+    """The calls and the operation of one order have the time of the first call, and each failure counts."""
+    failed = outcome(None, Call("attach", TOKEN, NOW - 60), NOW - 59, None, "transient", "503")
+    accepted = outcome(failed, Call("attach", TOKEN, NOW - 50), NOW - 49, Pending("op-1"))
+    followed = outcome(accepted, Call("follow", "op-1", NOW - 49), NOW - 20, Done())
+    called = outcome(followed, Call("attach", TOKEN, NOW - 19), NOW - 18, Done("nat"))
+    assert [found.first for found in (failed, accepted, followed, called)] == [NOW - 60] * 4
+    assert [found.failures for found in (failed, accepted, followed, called)] == [1, 0, 0, 0]
+    assert [found.order for found in (accepted, followed, called)] == [TOKEN] * 3
+    assert called.before == "nat"
+
+
+# --- nodes and labels ----------------------------------------------------------------------------------
+
+
+def test_the_label_goes_off_a_node_that_is_being_deleted() -> None:
+    """A Node that finalizers keep does not keep the address that leaves it: its label is taken off as of any other."""
+    base = detaching(None, replace(MOVE, phase="Detaching", cause="OutOfService", operation=""))
+    leaving = Node("n1", ready="Unknown", deleting=True, labels={LABEL_READY: "true"})
+    machines = {**base.sites[LOCAL].machines, "n1": Machine(leaving, "i-n1", unready_since=NOW - 100)}
+    found = plan(replace(base, sites={LOCAL: Site(LOCAL, machines)}, label_keys=frozenset({LABEL_READY})), NOW)
+    assert found.acts == (Label(NodeKey(LOCAL, "n1"), ((LABEL_READY, None),)),)
+
+
+def test_a_planned_node_that_another_record_names_is_not_taken() -> None:
+    """An address that was attached to the planned node by hand leaves it, and may have to go back there."""
+    base = view(move=replace(MOVE, phase="Detaching", operation=""), n4="True")
+    other = Move("m2", "NotReady", "RollingBack", "n3", "n3", 1, started=stamp(NOW - 5))
+    [allocation] = base.allocations
+    entry = Entry("198.18.0.2", "RollingBack", instance="i-n3", move=other)
+    status = replace(allocation.status, addresses=(*allocation.status.addresses, entry))
+    both = replace(allocation, addresses=(ADDRESS, "198.18.0.2"), status=status)
+    answers = {ADDRESS: Answer(Free(), NOW), "198.18.0.2": Answer(Free(), NOW)}
+    holders = {ADDRESS: "u1", "198.18.0.2": "u1"}
+    [moving, _] = (
+        plan(replace(base, allocations=(both,), answers=answers, holders=holders), NOW).statuses["web"].addresses
+    )
+    assert moving.move is not None
+    assert (moving.move.phase, moving.move.to) == ("Attaching", "n4")
+
+
+def test_a_cause_begins_again_with_another_claim() -> None:
+    """The next claim to an address on a cordoned node waits by itself: its own hold, not that of the claim before."""
+    base = view()
+    [allocation] = base.allocations
+    entry = Entry(ADDRESS, "Attached", node="n1", instance="i-n1", since=stamp(NOW - 1000))
+    cordoned = Machine(Node("n1", ready="True", unschedulable=True), "i-n1", NOW - 1000)
+    held = replace(
+        base,
+        allocations=(replace(allocation, status=Status(writer="me", addresses=(entry,))),),
+        sites={LOCAL: Site(LOCAL, {**base.sites[LOCAL].machines, "n1": cordoned})},
+        answers={ADDRESS: Answer(Held("i-n1"), NOW)},
+    )
+    drained = Memory("i-n1", NOW - 1000, cause="Drained", cause_since=NOW - 100, claim="u1")
+    mine = plan(replace(held, memory=Memories({ADDRESS: drained})), NOW)
+    assert mine.statuses["web"].addresses[0].state == "Detaching"
+    theirs = plan(replace(held, memory=Memories({ADDRESS: replace(drained, claim="u0")})), NOW)
+    assert theirs.statuses["web"].addresses[0].state == "Leaving"
+    assert theirs.memory.addresses[ADDRESS].cause_since == NOW

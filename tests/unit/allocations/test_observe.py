@@ -7,8 +7,22 @@ from ipaddress import IPv4Network
 from msgspec.structs import replace
 
 from hub.allocations.plan import plan
-from hub.allocations.spec import Allocation, Entry, Status, stamp
-from hub.allocations.view import Account, Answer, Inspection, Machine, Plan, Site, View
+from hub.allocations.spec import LABEL_READY, Allocation, Entry, Status, WorkloadRef, stamp
+from hub.allocations.view import (
+    Account,
+    Answer,
+    Evict,
+    Finalize,
+    Inspection,
+    Label,
+    Machine,
+    NodeKey,
+    Plan,
+    Pod,
+    Pods,
+    Site,
+    View,
+)
 from hub.cloud.addresses import Free, Held, Present
 from hub.model import LOCAL, Node
 from hub.registry.spec import AllocationLimits
@@ -79,3 +93,43 @@ def test_an_address_with_a_node_does_not_say_that_there_is_none() -> None:
     assert "no node" not in verdicts[FIRST].message
     assert verdicts[SECOND].to == ""
     assert "no node can take it" in verdicts[SECOND].message
+
+
+def labelled(halted: tuple[str, str] | None) -> Plan:
+    """The plan after a move from n1 to n2: n2 lacks the label, a Pod stayed on n1, a finalizer is missing."""
+    moved = Entry(FIRST, "Attached", node="n2", instance="i-n2", last_node="n1", moves=(stamp(NOW - 60),))
+    workload = WorkloadRef("web")
+    allocation = Allocation(
+        "web",
+        "u1",
+        ("", "u1"),
+        (FIRST,),
+        workload=workload,
+        eviction="Evict",
+        release=True,
+        status=Status(writer="me", addresses=(replace(moved, since=stamp(NOW - 50)),)),
+    )
+    pod = Pod("edge", "web-1", "p1", created=stamp(NOW - 900))
+    machines = {name: Machine(Node(name, ready="True"), f"i-{name}", NOW - 900) for name in ("n1", "n2")}
+    view = View(
+        Account("main", "gcp", (LOCAL,), (IPv4Network("198.18.0.0/15"),)),
+        sites={LOCAL: Site(LOCAL, machines)},
+        allocations=(allocation,),
+        holders={FIRST: "u1"},
+        answers={FIRST: Answer(Held("i-n2"), NOW)},
+        pods={(NodeKey(LOCAL, "n1"), workload): Pods((pod,), 1)},
+        label_keys=frozenset({LABEL_READY}),
+        halted=halted,
+        identity="me",
+    )
+    return plan(view, NOW)
+
+
+def test_changes_besides_moves_are_shown_while_nothing_may_change() -> None:
+    """A halted plan starts nothing, and lists exactly the labels, evictions and finalizers that it would write."""
+    assert labelled(None).halted == ()
+    shown = labelled(("Observe", "nothing is changed in mode observe"))
+    assert shown.acts == ()
+    assert shown.halted == labelled(None).acts
+    assert {type(act) for act in shown.halted} == {Label, Evict, Finalize}
+    assert shown.memory.labels == {}

@@ -15,6 +15,7 @@ from hub.cli.print_status import show as show_status
 from hub.cli.print_status import text
 from hub.cli.reserved import moves, summary
 from hub.cli.watch_status import changes
+from hub.report.allocations import Write
 from hub.report.values import Allocation, Allocations, CloudAccount, ReservedAddress, Status
 
 A1, A2, A3 = "34.1.2.1", "34.1.2.2", "34.1.2.3"
@@ -154,3 +155,18 @@ def test_status_with_unknown_addresses_is_incomplete(capsys: pytest.CaptureFixtu
     ]
     assert codes == [Exit.OK, Exit.UNKNOWN, Exit.UNKNOWN]
     assert capsys.readouterr().out
+
+
+def test_plan_lists_labels_evictions_and_finalizers(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is written besides moves has a line each, is a change, and is in the document."""
+    writes = [Write("eviction", "Pod edge/web-1", "evicted from node n1"), Write("label", "node n2", "+ip.ready=true")]
+    assert print_plan((), moves=(), writes=writes)
+    assert click.unstyle(capsys.readouterr().out).splitlines() == [
+        "eviction   Pod edge/web-1   evicted from node n1",
+        "label      node n2          +ip.ready=true",
+        f"{UNCHANGED}; 2 changes of labels, Pods and finalizers",
+    ]
+    assert print_plan((), "json", moves=(), writes=writes)
+    found = json.loads(capsys.readouterr().out)
+    assert found["changes"]
+    assert found["writes"][1] == {"kind": "label", "target": "node n2", "change": "+ip.ready=true"}

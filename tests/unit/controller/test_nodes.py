@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hub.cloud.instances import Absent, Instance, NodeAddress, Unknown
-from hub.controller.nodes import SHUTDOWN, UNINITIALIZED, Verdict, decide, wanted_addresses
+from hub.controller.nodes import PAIRS, SHUTDOWN, UNINITIALIZED, Change, Verdict, decide, wanted_addresses
 from hub.model import Node, Taint
 from hub.registry.spec import CloudNodesSpec
+from tests.support.json_patch import patched
 
 PATTERN = re.compile(r"brightbox://(?P<id>srv-[0-9a-z]{5,})")
 ID = "brightbox://srv-00001"
@@ -76,6 +80,8 @@ def test_a_new_node_without_a_machine_keeps_its_taint(answer: Any) -> None:
         (replace(NODE, provider_id="brightbox://srv-00002"), MACHINE, "ProviderIDMismatch"),
         (replace(NODE, provided_ips="10.9.9.9"), MACHINE, "NodeAddressMismatch"),
         (replace(NODE, provided_ips="10.0.0.1, nonsense"), MACHINE, "NodeAddressMismatch"),
+        (replace(NODE, provided_ips="10.0.0.1,2001:db8::1,10.0.0.1"), MACHINE, "NodeAddressMismatch"),
+        (replace(NODE, provided_ips="10.0.0.1,10.0.0.1"), MACHINE, "NodeAddressMismatch"),
     ],
 )
 def test_a_node_that_is_not_its_machines_keeps_its_taint(node: Node, answer: Any, reason: str) -> None:
@@ -86,7 +92,13 @@ def test_a_node_that_is_not_its_machines_keeps_its_taint(node: Node, answer: Any
 
 def test_an_impossible_label_is_left_out() -> None:
     """A value that cannot be a label's leaves out its pair; reserved and existing labels are left out, too."""
-    labels = {"topology.kubernetes.io/rack": "r1", "kubernetes.io/hostname": "x", "example.com/pool": "blue"}
+    labels = {
+        "topology.kubernetes.io/rack": "r1",
+        "kubernetes.io/hostname": "x",
+        "example.com/pool": "blue",
+        "example.com/a/b": "blue",
+        "example.com/bad": "a b",
+    }
     odd = replace(MACHINE, zone="a/b", instance_type="x" * 64, labels=labels)
     paths = [
         path
@@ -127,6 +139,42 @@ def test_the_kubelets_own_address_owns_its_type() -> None:
     assert wanted_addresses(node, MACHINE) == (SECOND, HOST)
 
 
+def test_the_kubelets_own_addresses_are_compared_as_addresses() -> None:
+    """One address of each family, however it is spelled, may be given; both then own their types."""
+    node = replace(NODE, provided_ips=" 2001:0db8:0::1 ,10.0.0.1")
+    assert look(node).findings == ()
+    assert wanted_addresses(node, MACHINE) == (SECOND, FIRST, HOST)
+    spelled = NodeAddress("ExternalIP", "2001:DB8:0:0::1")
+    assert wanted_addresses(node, replace(MACHINE, addresses=(FIRST, spelled))) == (spelled, FIRST, HOST)
+
+
+def test_an_initialised_node_keeps_addresses_that_cannot_be_its_own() -> None:
+    """A node IP that the machine lacks, or another machine's provider ID, is a finding; nothing is written."""
+    moved = replace(MACHINE, addresses=(HOST, NodeAddress("ExternalIP", "10.0.0.9")))
+    for node, answer, reason in (
+        (replace(DONE, provided_ips="10.0.0.1"), moved, "NodeAddressMismatch"),
+        (DONE, replace(moved, provider_id="brightbox://srv-00009"), "ProviderIDMismatch"),
+    ):
+        found = look(node, answer)
+        assert (found.changes, [finding.reason for finding in found.findings]) == ((), [reason])
+    other = replace(MACHINE, status="stopped", provider_id="brightbox://srv-00009")
+    assert look(replace(DONE, ready="False"), other).changes == ()
+
+
+def test_all_taints_of_the_key_go() -> None:
+    """A Node with two effects of the taint loses both, from the last one."""
+    twice = replace(NODE, taints=(NEW, OTHER, replace(NEW, effect="NoExecute")))
+    assert apply(twice, look(twice).changes).taints == (OTHER,)
+
+
+def test_a_ready_node_loses_the_shutdown_taint_whatever_the_cloud_says() -> None:
+    """The kubelet answers, so the machine runs; a Node that is not Ready keeps the taint while nothing is known."""
+    tainted = replace(DONE, taints=(SHUTDOWN,))
+    for answer in (None, Unknown("503"), Absent("no server"), replace(MACHINE, provider_id="brightbox://srv-00009")):
+        assert [change.aspect for change in look(tainted, answer).changes] == ["shutdown"]
+        assert look(replace(tainted, ready="Unknown"), answer).changes == ()
+
+
 def test_a_node_whose_machine_is_shut_down_gets_a_taint() -> None:
     """Not Ready and stopped: added. Ready: removed. Not Ready and running: as it is."""
     down = replace(DONE, ready="False")
@@ -148,3 +196,73 @@ def test_an_old_label_decides_over_the_present_one() -> None:
     assert patches(found)["1 labels"]["/metadata/labels/topology.kubernetes.io~1zone"] == "gb1-b"
     drifted = look(replace(DONE, labels={**LABELS, "node.kubernetes.io/instance-type": "8gb"}))
     assert ([each.reason for each in drifted.findings], drifted.changes) == (["NodeLabelDrift"], ())
+
+
+ADDRESSES = st.builds(
+    NodeAddress,
+    st.sampled_from(["Hostname", "InternalIP", "ExternalIP", "ExternalDNS"]),
+    st.sampled_from(["n1", "10.0.0.1", "10.0.0.2", "2001:db8::1", "", "nonsense"]),
+)
+LISTS = st.lists(ADDRESSES, max_size=5).map(tuple)
+TEXTS = st.sampled_from(["", "a", "gb1", "a/b", "x" * 64, "-"])
+NODES = st.builds(
+    Node,
+    st.just("n1"),
+    ready=st.sampled_from(["True", "False", "Unknown"]),
+    labels=st.dictionaries(st.sampled_from([key for pair in PAIRS for key in pair[1:]]), TEXTS, max_size=3),
+    addresses=LISTS,
+    provider_id=st.sampled_from(["", ID, "brightbox://srv-00002", "aws:///a/i-1"]),
+    taints=st.lists(st.sampled_from([NEW, OTHER, SHUTDOWN]), unique=True).map(tuple),
+    uid=st.just("u1"),
+    provided_ips=st.sampled_from(["", "10.0.0.1", "10.0.0.1,2001:db8::1", "nonsense", ","]),
+)
+ANSWERS = st.one_of(
+    st.none(),
+    st.just(Absent("no server")),
+    st.just(Unknown("503")),
+    st.builds(
+        Instance,
+        st.sampled_from([ID, "brightbox://srv-00002", ""]),
+        st.sampled_from(["running", "starting", "stopped", "leaving"]),
+        LISTS,
+        TEXTS,
+        TEXTS,
+        TEXTS,
+        st.dictionaries(TEXTS, TEXTS, max_size=2),
+    ),
+)
+
+
+def apply(node: Node, changes: Iterable[Change]) -> Node:
+    """The Node after its JSON Patches."""
+    for change in changes:
+        meta = {"uid": node.uid, **({"labels": dict(node.labels)} if node.labels else {})}
+        taints = [{"key": taint.key, "effect": taint.effect} for taint in node.taints]
+        addresses = [{"type": entry.type, "address": entry.address} for entry in node.addresses]
+        found = patched(
+            {"metadata": meta, "spec": {"taints": taints}, "status": {"addresses": addresses}}, change.patch
+        )
+        node = replace(
+            node,
+            labels=found["metadata"].get("labels", {}),
+            taints=tuple(Taint(taint["key"], taint["effect"]) for taint in found["spec"]["taints"]),
+            provider_id=found["spec"].get("providerID", node.provider_id),
+            addresses=tuple(NodeAddress(entry["type"], entry["address"]) for entry in found["status"]["addresses"]),
+        )
+    return node
+
+
+@given(NODES, ANSWERS)
+def test_changes_converge(node: Node, answer: Any) -> None:
+    """After its changes a Node needs nothing more, and what nobody knows for sure changes neither taint nor address."""
+    found = look(node, answer)
+    if found.state == "foreign":
+        assert found.changes == ()
+    after = apply(node, found.changes)
+    after = apply(after, look(after, answer).changes)  # a new Node may get the taint of a machine that is shut down
+    assert look(after, answer).changes == ()
+    if not isinstance(answer, Instance):
+        assert after.addresses == node.addresses
+        assert after.provider_id == node.provider_id
+        assert (NEW in after.taints) == (NEW in node.taints)
+        assert SHUTDOWN not in after.taints or SHUTDOWN in node.taints

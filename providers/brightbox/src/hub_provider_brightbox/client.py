@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import math
-from typing import TYPE_CHECKING, Any, Final, cast
+import re
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from hub.plugin import HubContext, SecretValue, TerminalProviderError, TransientProviderError
 from hub.plugin.clouds import CloudConflict, CloudRefusal, QuotaExceeded, Uncertain
-from hub_provider_brightbox.shapes import Object, as_object, as_objects
+from hub_provider_brightbox.shapes import Object, as_list, as_object, as_objects, is_list
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 DEFAULT_URL: Final = "https://api.gb1.brightbox.com"
 LIMIT: Final = 64 << 20
 """The largest answer, in bytes."""
+ID: Final = re.compile(r"(srv|lba|cip|grp|fwp|fwr)-[0-9a-z]{5,}")
+PATH: Final = re.compile(rf"[a-z_]+(/{ID.pattern}(/[a-z_]+)?)?")
+"""All paths that are ever requested: whatever an answer or a record names, nothing else gets into one."""
 RENEW_AT: Final = 0.8
 """Share of a token's life after which it is renewed."""
 LIFE: Final = 5400.0
@@ -36,35 +41,45 @@ class Client:
         url: The API's address, without ``/1.0``.
         client: The id of the API client.
         secret: Its secret.
+
+    Raises:
+        TerminalProviderError: The address is not one that may be contacted.
     """
 
     def __init__(self, hub: HubContext, url: str, client: SecretValue, secret: SecretValue) -> None:
         self.url = url.rstrip("/")
-        hub.check_api_host(urlsplit(self.url).netloc, urlsplit(DEFAULT_URL).netloc)
+        hub.check_api_host(_host(self.url), _host(DEFAULT_URL))
         self._hub = hub
         self._client = client
         self._secret = secret
         self._token = ""
+        """Kind and token, as the header Authorization has them."""
         self._renew_at = -math.inf
         self._renewing = asyncio.Lock()
 
-    async def get(self, path: str) -> Any:
-        """Reads one object, or a list.
+    async def get(self, path: str) -> Object:
+        """Reads one object.
 
         Raises:
             KeyError: The object does not exist.
             ProviderError: There is no complete answer.
         """
-        return await self._request("GET", path, None)
+        found = as_object(await self._request("GET", path, None))
+        if not path.endswith(f"/{found.get('id')}"):
+            raise TransientProviderError(f"{self.url}: the answer to GET {path} is not about that object")
+        return found
 
     async def list(self, path: str) -> list[Object]:
         """Reads a whole list; anything else than an array of objects with ids is an error."""
-        found = await self._request("GET", path, None)
+        try:
+            found = await self._request("GET", path, None)
+        except KeyError as error:
+            raise TransientProviderError(f"{error.args[0]}: it is no Brightbox API, check url") from None
         objects = as_objects(found)
-        if not isinstance(found, list) or len(objects) != len(cast("list[object]", found)):
+        if not is_list(found) or len(objects) != len(found):
             raise TransientProviderError(f"{self.url}: GET {path} did not answer with a list of objects")
-        if not all(each.get("id") for each in objects):
-            raise TransientProviderError(f"{self.url}: GET {path} answered with objects without an id")
+        if not all(ID.fullmatch(str(each.get("id"))) for each in objects):
+            raise TransientProviderError(f"{self.url}: GET {path} answered with objects without a valid id")
         return objects
 
     async def write(self, method: str, path: str, body: Object | None = None) -> Object:
@@ -75,28 +90,29 @@ class Client:
             Uncertain: The request was sent and has no complete answer.
             ProviderError: Nothing was changed.
         """
-        found = await self._request(method, path, body)
-        if not isinstance(found, dict):
+        answer = await self._request(method, path, body)
+        found = as_object(answer)
+        if answer not in (None, {}) and not ID.fullmatch(str(found.get("id"))):
             raise Uncertain(f"{self.url}: {method} {path} did not answer with an object")
-        return as_object(cast("object", found))
+        return found
 
-    async def _request(self, method: str, path: str, body: Object | None) -> Any:
-        for attempt in (1, 2):
-            token = await self._login(again=attempt == 2)
-            status, text, headers = await self._send(
-                method, f"{self.url}/1.0/{path}", {"Authorization": f"OAuth {token}"}, body
-            )
-            if status != 401 or attempt == 2:
-                break
+    async def _request(self, method: str, path: str, body: Object | None) -> object:
         what = f"{self.url}: {method} {path}"
+        if not PATH.fullmatch(path):
+            raise TransientProviderError(f"{self.url}: {method} of an object without a valid id is not sent")
+        url = f"{self.url}/1.0/{path}"
+        status, text, headers = await self._send(method, url, await self._login(again=False), body)
+        if status == 401:
+            status, text, headers = await self._send(method, url, await self._login(again=True), body)
         if 200 <= status < 300:
-            if "next" in headers.get("Link", ""):
+            if any("next" in link for link in headers.getall("Link", ())):
                 raise TransientProviderError(f"{what}: the answer is only one page of several")
             try:
-                return json.loads(text) if text.strip() else {}
-            except ValueError as error:
+                answer: object = msgspec.json.decode(text) if text.strip() else {}
+                return answer
+            except (ValueError, RecursionError):
                 kind = TransientProviderError if method == "GET" else Uncertain
-                raise kind(f"{what}: the answer is not JSON") from error
+                raise kind(f"{what}: the answer is not JSON") from None
         raise self._error(status, text, headers, what, method)
 
     def _error(self, status: int, text: bytes, headers: Any, what: str, method: str) -> Exception:
@@ -120,13 +136,13 @@ class Client:
         return CloudRefusal(shown)
 
     async def _send(
-        self, method: str, url: str, headers: dict[str, str], body: Object | None, form: bool = False
+        self, method: str, url: str, login: str, body: Object | None, form: bool = False
     ) -> tuple[int, bytes, Any]:
         """Sends one request; an answer that is cut is an error, and after a write an Uncertain."""
         from aiohttp import ClientConnectorError, ClientError
 
         data: dict[str, Any] = {"data": body} if form else {"json": body} if body is not None else {}
-        where = urlsplit(url).path
+        where, headers = urlsplit(url).path, {"Authorization": login}
         kind = TransientProviderError if method == "GET" or form else Uncertain
         try:
             async with self._hub.http.request(method, url, headers=headers, allow_redirects=False, **data) as answer:
@@ -147,15 +163,21 @@ class Client:
             pair = f"{await self._client.get(reload=again)}:{await self._secret.get(reload=again)}"
             login = f"Basic {base64.b64encode(pair.encode()).decode()}"
             form = {"grant_type": "client_credentials", "scope": "infrastructure"}
-            status, text, _ = await self._send("POST", f"{self.url}/token/", {"Authorization": login}, form, form=True)
+            status, text, _ = await self._send("POST", f"{self.url}/token/", login, form, form=True)
             name, said = _problem(text)
             if status in (400, 401, 403):
+                said = self._hub.redact(said)
                 raise TerminalProviderError(f"{self.url}: the API client is refused: {status} {name}: {said}")
             try:
-                found = as_object(json.loads(text) if status == 200 else {})
-                token, life = str(found["access_token"]), float(found.get("expires_in") or LIFE / RENEW_AT)
-            except (ValueError, KeyError, TypeError) as error:
-                raise TransientProviderError(f"{self.url}: POST /token/ answers {status} without a token") from error
+                found = as_object(msgspec.json.decode(text) if status == 200 else {})
+                # The kind as the original's OAuth library sends it.
+                token = f"{found.get('token_type') or 'Bearer'} {found['access_token']}"
+                life = float(found.get("expires_in") or LIFE / RENEW_AT)
+            except (ValueError, KeyError, TypeError, RecursionError):
+                after = RATE_WAIT if status == 429 else None
+                raise TransientProviderError(
+                    f"{self.url}: POST /token/ answers {status} without a token", after
+                ) from None
             self._token, self._renew_at = token, self._hub.clock.now() + life * RENEW_AT
             return token
 
@@ -171,13 +193,24 @@ async def _read(answer: ClientResponse, what: str, kind: type[TransientProviderE
     return b"".join(parts)
 
 
+def _host(url: str) -> str:
+    """The host of the API's address; the client's secret is sent there, so only loopback may do without TLS.
+
+    Raises:
+        TerminalProviderError: It is no such address.
+    """
+    parts = urlsplit(url)
+    plain = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if not (plain or parts.scheme == "https") or not parts.hostname or "@" in url or parts.path or parts.query:
+        raise TerminalProviderError("url must be https://HOST, without a path")
+    return parts.netloc
+
+
 def _problem(text: bytes) -> tuple[str, str]:
     """The name and the words of an error."""
     try:
-        found = as_object(json.loads(text))
-    except ValueError:
+        found = as_object(msgspec.json.decode(text))
+    except (ValueError, RecursionError):
         return "", ""
-    errors: Any = found.get("errors")
-    listed = cast("list[Any]", errors) if isinstance(errors, list) else []
-    said = "; ".join(map(str, listed)) or str(found.get("error_description") or "")
+    said = "; ".join(map(str, as_list(found.get("errors")))) or str(found.get("error_description") or "")
     return str(found.get("error_name") or found.get("error") or "")[:64], said[:200]

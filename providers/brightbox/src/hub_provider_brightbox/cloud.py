@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from hub.plugin import TransientProviderError
 from hub.plugin.clouds import (
     Annotation,
     Balancer,
@@ -22,13 +23,17 @@ from hub.plugin.clouds import (
     Record,
     Setting,
     Step,
+    Uncertain,
 )
 from hub_provider_brightbox import plan as planning
 from hub_provider_brightbox.client import DEFAULT_URL, Client
 from hub_provider_brightbox.instances import PROVIDER_ID, BrightboxInstances
-from hub_provider_brightbox.inventory import KINDS, PATHS, Inventory, Kind, after, clean, inventory, ours
-from hub_provider_brightbox.shapes import Object, as_objects
+from hub_provider_brightbox.inventory import KINDS, PATHS, Inventory, certified, clean, inventory, is_secure
+from hub_provider_brightbox.shapes import Object
+from hub_provider_brightbox.steps import TITLES, after
 
+DNS: Final = 5.0
+"""Seconds that DNS may take to answer about a domain."""
 PREFIX: Final = "service.beta.kubernetes.io/brightbox-load-balancer-"
 
 
@@ -62,22 +67,42 @@ class BrightboxBalancers:
         self._before: Inventory | None = None
 
     async def observe(self, wanted: Collection[Balancer], /) -> Inventory:
-        """Four lists at once; the details of balancers with certificates; the names that certificates shall have."""
+        """Four lists at once; the details of wanted balancers with TLS; the names that their certificates shall have.
+
+        Lists of another account than before are an error: an API client belongs to one account for ever.
+        """
         lists = await asyncio.gather(*(self._client.list(PATHS[kind]) for kind in KINDS))
         found = inventory(dict(zip(KINDS, lists, strict=True)), self._before)
-        secure = [each for each in found.of("load_balancer").values() if _secure(each)]
-        for each in secure:
-            try:
-                detail = await self._client.get(f"load_balancers/{each['id']}")
-            except KeyError:
-                continue  # it has gone since
-            details = {str(detail["id"]): detail}
-            found = found.changed("load_balancer", lambda objects, new=details: objects.update(new))  # type: ignore[misc]
-        domains = sorted({str(name) for want in wanted for name in _list(want.settings.get("ssl-domains"))})
-        answers = await asyncio.gather(*(self._context.lookup(name) for name in domains))
-        found = msgspec.structs.replace(found, names=dict(zip(domains, answers, strict=True)))
+        before = self._before.account if self._before is not None else ""
+        if before and found.account not in ("", before):
+            text = f"{self._client.url}: WrongAccount: the lists are of account {found.account}, not of {before}"
+            raise TransientProviderError(f"{text}; check the API client")
         self._before = found
-        return found
+        named = {name: want for want in wanted for name in (want.name, *want.former_names)}
+        balancers = [each for each in found.of("load_balancer").values() if clean(each.get("name")) in named]
+        details = await asyncio.gather(*(self._detail(each) for each in balancers if is_secure(each)))
+        found = found.changed("load_balancer", lambda objects: objects.update({each["id"]: each for each in details}))
+        known = {name for each in details for name in certified(each) or ()}
+        asked = {str(name) for want in wanted for name in _list(want.settings.get("ssl-domains"))} - known
+        return msgspec.structs.replace(found, names=await self._lead(sorted(asked)))
+
+    async def _detail(self, each: Object) -> Object:
+        try:
+            return await self._client.get(f"load_balancers/{each['id']}")
+        except KeyError:
+            return each  # it has gone since
+
+    async def _lead(self, domains: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Domain -> the addresses it leads to; one that DNS says nothing about is left out, and waits."""
+
+        async def look(name: str) -> tuple[str, ...]:
+            try:
+                async with asyncio.timeout(DNS):
+                    return await self._context.lookup(name)
+            except (TransientProviderError, TimeoutError):
+                return ()
+
+        return dict(zip(domains, await asyncio.gather(*map(look, domains)), strict=True))
 
     def names(self, seen: Inventory, /) -> Mapping[str, tuple[str, ...]]:
         """See :class:`hub.plugin.clouds.Balancers`."""
@@ -85,7 +110,7 @@ class BrightboxBalancers:
         for kind in KINDS:
             for id_, each in sorted(seen.of(kind).items()):
                 if not each.get("default") and (name := clean(each.get("name"))):
-                    found[name] = (*found.get(name, ()), f"{planning.NAMES[kind]} {id_}")
+                    found[name] = (*found.get(name, ()), f"{TITLES[kind]} {id_}")
         return found
 
     def plan(self, want: Balancer | None, seen: Inventory, record: Record, /) -> Sequence[Planned]:
@@ -94,32 +119,29 @@ class BrightboxBalancers:
 
     async def perform(self, step: Step, /) -> Done:
         """Sends the step's request."""
-        request = step.request
+        request, body = step.request, step.request.get("body")
         try:
-            answer = await self._client.write(request["method"], request["path"], request.get("body"))
+            answer = await self._client.write(request["method"], request["path"], body or None)
         except KeyError as error:
             if request["method"] == "DELETE":
                 return Done()
             raise CloudConflict(f"{error.args[0]}: it has gone") from error
-        kind, id_ = str(request.get("kind", "")), answer.get("id")
-        return Done({kind: str(id_)} if step.creates and id_ else {}, answer)
+        if step.creates and not answer.get("id"):
+            raise Uncertain(f"{self._client.url}: {step.summary}: the answer does not name what was made")
+        return Done({step.creates: str(answer["id"])} if step.creates else {}, answer)
 
     def after(self, seen: Inventory, step: Step, done: Done, /) -> Inventory:
-        """See :mod:`hub_provider_brightbox.inventory`."""
+        """See :mod:`hub_provider_brightbox.steps`."""
         return after(seen, step, done)
 
     def found(self, seen: Inventory, record: Record, /) -> Mapping[str, str]:
-        """See :class:`hub.plugin.clouds.Balancers`."""
-        found: Mapping[Kind, Object] = ours(seen, record).found
-        return {kind: str(each["id"]) for kind, each in found.items()}
+        """See :mod:`hub_provider_brightbox.plan`."""
+        return planning.found(seen, record)
 
     def ingress(self, want: Balancer, seen: Inventory, record: Record, /) -> tuple[Ingress, ...]:
         """See :mod:`hub_provider_brightbox.plan`."""
-        return planning.ingress(want, seen, record)
-
-
-def _secure(each: Object) -> bool:
-    return any(one.get("protocol") == "https" for one in as_objects(each.get("listeners")))
+        del want
+        return planning.ingress(seen, record)
 
 
 def _list(value: Setting | None) -> tuple[str, ...]:

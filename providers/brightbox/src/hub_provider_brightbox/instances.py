@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
@@ -35,16 +36,12 @@ class BrightboxInstances:
     async def instances(self, nodes: Sequence[CloudNode], /) -> Mapping[str, InstanceAnswer]:
         """Asks for few machines singly, and lists all for many."""
         wanted = {node.name: found for node in nodes if (found := _id(node))}
-        servers: dict[str, Object | None] = {}
-        if len(wanted) <= FEW:
-            for id_ in wanted.values():
-                try:
-                    servers[id_] = await self._client.get(f"servers/{id_}")
-                except KeyError:
-                    servers[id_] = None
+        ids = sorted(set(wanted.values()))
+        if len(ids) <= FEW:
+            servers = dict(zip(ids, await asyncio.gather(*map(self._server, ids)), strict=True))
         else:
             listed = {str(server["id"]): server for server in await self._client.list("servers")}
-            servers = {id_: listed.get(id_) for id_ in wanted.values()}
+            servers = {id_: listed.get(id_) for id_ in ids}
         return {
             node.name: self._answer(wanted[node.name], servers[wanted[node.name]])
             if node.name in wanted
@@ -52,12 +49,15 @@ class BrightboxInstances:
             for node in nodes
         }
 
-    def _answer(self, id_: str, server: object) -> InstanceAnswer:
-        if server is None:
+    async def _server(self, id_: str) -> Object | None:
+        try:
+            return await self._client.get(f"servers/{id_}")
+        except KeyError:
+            return None
+
+    def _answer(self, id_: str, found: Object | None) -> InstanceAnswer:
+        if found is None:
             return Absent(f"server {id_} does not exist")
-        found = as_object(server)
-        if found.get("id") != id_:
-            return Unknown(f"the answer about server {id_} is not about it")
         status = str(found.get("status"))
         if status in _GONE:
             return Absent(f"server {id_} is {status}")

@@ -8,19 +8,20 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from hub.plugin.clouds import Done, Marker, Record, Step
-from hub_provider_brightbox.shapes import Object, as_objects
+from hub_provider_brightbox.shapes import Object, as_object, as_objects, ids, part_id
 
-Kind = Literal["load_balancer", "server_group", "firewall_policy", "cloud_ip"]
-KINDS: Final[tuple[Kind, ...]] = ("load_balancer", "server_group", "firewall_policy", "cloud_ip")
+Kind = Literal["server_group", "firewall_policy", "load_balancer", "cloud_ip"]
+KINDS: Final[tuple[Kind, ...]] = ("server_group", "firewall_policy", "load_balancer", "cloud_ip")
 PATHS: Final[Mapping[Kind, str]] = {
     "load_balancer": "load_balancers",
     "server_group": "server_groups",
     "firewall_policy": "firewall_policies",
     "cloud_ip": "cloud_ips",
 }
-ID: Final = re.compile(r"(srv|lba|cip|grp|fwp|fwr)-[0-9a-z]{5,}")
-GONE: Final = ("deleted",)
+LIVE: Final = ("creating", "active", "failing")
+"""Statuses of a load balancer that is there."""
+HOLDERS: Final = ("load_balancer", "server", "server_group", "interface", "database_server")
+"""Fields of a Cloud IP that say what it is mapped to."""
 _SUFFIX: Final = re.compile(r"#type:container\s*$")
 
 
@@ -28,9 +29,9 @@ class Inventory(msgspec.Struct, frozen=True):
     """One observation.
 
     Attributes:
-        objects: kind -> id -> the object.
+        objects: kind -> id -> the object; deleted ones are left out.
         failed: ids of load balancers that were ``failed`` in the observation before, too.
-        names: DNS name -> its addresses.
+        names: DNS name -> its addresses, for names that lead somewhere.
     """
 
     objects: Mapping[Kind, Mapping[str, Object]]
@@ -47,106 +48,79 @@ class Inventory(msgspec.Struct, frozen=True):
         change(found)
         return msgspec.structs.replace(self, objects={**self.objects, kind: found})
 
+    @property
+    def account(self) -> str:
+        """The id of the account; "" if no object names it. Every account has a default server group."""
+        objects = (each for kind in KINDS for each in self.objects[kind].values())
+        return next((found for each in objects if (found := part_id(each, "account"))), "")
+
+
+def inventory(lists: Mapping[Kind, Iterable[Object]], before: Inventory | None) -> Inventory:
+    """The inventory of complete lists."""
+    objects: dict[Kind, dict[str, Object]] = {
+        kind: {str(each["id"]): each for each in lists[kind] if each.get("status") != "deleted"} for kind in KINDS
+    }
+    failed = frozenset(id_ for id_, each in objects["load_balancer"].items() if each.get("status") == "failed")
+    old = before.of("load_balancer").items() if before is not None else ()
+    return Inventory(objects, failed & {id_ for id_, each in old if each.get("status") == "failed"})
+
 
 def clean(name: object) -> str:
     """A name without outer blanks and the mark that Brightbox' own tools append to names of containers."""
     return _SUFFIX.sub("", name).strip() if isinstance(name, str) else ""
 
 
-def inventory(lists: Mapping[Kind, Iterable[Object]], before: Inventory | None) -> Inventory:
-    """The inventory of complete lists; objects that are deleted are left out."""
-    objects: dict[Kind, dict[str, Object]] = {
-        kind: {str(each["id"]): each for each in lists[kind] if each.get("status") not in GONE} for kind in KINDS
-    }
-    failed = frozenset(
-        id_
-        for id_, each in objects["load_balancer"].items()
-        if each.get("status") == "failed"
-        and before is not None
-        and before.of("load_balancer").get(id_, {}).get("status") == "failed"
-    )
-    return Inventory(objects, failed)
+def mapped_to(cloud_ip: Object) -> str:
+    """The id of the load balancer that a Cloud IP is mapped to, or ""."""
+    return part_id(cloud_ip, "load_balancer")
 
 
-class Ours(msgspec.Struct, frozen=True):
-    """The objects of one balancer.
-
-    Attributes:
-        found: kind -> the object that counts.
-        doubles: further objects of its name.
-        foreign: objects of its name that carry another cluster's marker.
-        ignored: kinds whose recorded id is an object of another name.
-    """
-
-    found: Mapping[Kind, Object]
-    doubles: tuple[tuple[Kind, Object], ...] = ()
-    foreign: tuple[tuple[Kind, Object], ...] = ()
-    ignored: tuple[Kind, ...] = ()
+def mapped(seen: Inventory, balancers: set[str]) -> list[Object]:
+    """The Cloud IPs that are mapped to one of some balancers, by id."""
+    return [each for _, each in sorted(seen.of("cloud_ip").items()) if mapped_to(each) in balancers]
 
 
-def ours(seen: Inventory, record: Record) -> Ours:
-    """The objects that belong to a balancer: by the record's id if the object bears its name or marker, and by name."""
-    names = {record.name, *record.former_names}
-    found: dict[Kind, Object] = {}
-    doubles: list[tuple[Kind, Object]] = []
-    foreign: list[tuple[Kind, Object]] = []
-    ignored: list[Kind] = []
-    for kind in KINDS:
-        objects = seen.of(kind)
-        recorded = objects.get(record.ids.get(kind, ""))
-        if recorded is not None and not _bears(recorded, names, record.marker) and kind != "cloud_ip":
-            ignored.append(kind)
-            recorded = None
-        if recorded is not None and kind == "cloud_ip" and clean(recorded.get("name")) not in names:
-            recorded = None  # a Cloud IP that an annotation names
-        named = [each for each in objects.values() if not each.get("default") and clean(each.get("name")) in names]
-        mine = [each for each in named if not _others(each, record.marker)]
-        foreign.extend((kind, each) for each in named if each not in mine)
-        if recorded is None and mine:
-            recorded = min(mine, key=_age)
-        if recorded is not None:
-            found[kind] = recorded
-            doubles.extend((kind, each) for each in mine if each["id"] != recorded["id"])
-    return Ours(found, tuple(doubles), tuple(foreign), tuple(ignored))
+def holder(cloud_ip: Object) -> str:
+    """The id of what a Cloud IP is mapped to; "" if it is free."""
+    return next((found for key in HOLDERS if (found := part_id(cloud_ip, key))), "")
 
 
-def _bears(each: Object, names: set[str], marker: Marker) -> bool:
-    return clean(each.get("name")) in names or Marker.read(str(each.get("description") or "")) == marker
+def addresses(cloud_ip: Object) -> tuple[str, ...]:
+    """The public addresses of a Cloud IP, IPv4 first."""
+    found = [str(cloud_ip.get(key) or "") for key in ("public_ipv4", "public_ip", "public_ipv6")]
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
-def _others(each: Object, marker: Marker) -> bool:
-    """Whether an object carries the marker of another cluster."""
-    found = Marker.read(str(each.get("description") or ""))
-    return found is not None and found.cluster != marker.cluster
+def is_secure(balancer: Object) -> bool:
+    """Whether a load balancer has a listener with TLS."""
+    return any(each.get("protocol") == "https" for each in as_objects(balancer.get("listeners")))
 
 
-def _age(each: Object) -> tuple[str, str]:
-    return str(each.get("created_at") or ""), str(each["id"])
+def certified(balancer: Object) -> list[str] | None:
+    """The domains of a load balancer's certificates; None if they are not known, because lists do not show them."""
+    if "acme" not in balancer:
+        return None if is_secure(balancer) else []
+    found = as_objects(as_object(balancer["acme"]).get("domains"))
+    return sorted(str(each.get("identifier")) for each in found)
 
 
-def after(seen: Inventory, step: Step, done: Done) -> Inventory:
-    """The inventory once a step is made; its answer is the object that it created or changed."""
-    answer: Any = done.answer or {}
-    request = step.request
-    kind: Any = request.get("kind")
-    if request.get("do") == "delete":
-        return seen.changed(kind, lambda objects: _deleted(objects, str(request["id"]), answer))
-    if request.get("do") == "rule":
-        policy = str(request["policy"])
-        return seen.changed("firewall_policy", lambda objects: _with_rule(objects, policy, answer))
-    if answer.get("id"):
-        return seen.changed(kind, lambda objects: objects.update({str(answer["id"]): answer}))
-    return seen
+def rule_of(policy: Object | None, names: Iterable[str]) -> Object | None:
+    """A balancer's rule in its policy: by the description, else the only one."""
+    rules: list[Object] = as_objects((policy or {}).get("rules"))
+    named = [each for each in rules if clean(each.get("description")) in names]
+    return next(iter(named or rules), None) if named or len(rules) == 1 else None
 
 
-def _deleted(objects: dict[str, Object], id_: str, answer: Object) -> None:
-    if answer.get("status") == "deleting":
-        objects[id_] = answer
-    else:
-        objects.pop(id_, None)
+def servers_of(group: Object | None) -> set[str]:
+    """The ids of the servers in a group."""
+    return ids(group, "servers")
 
 
-def _with_rule(objects: dict[str, Object], policy: str, rule: Object) -> None:
-    if policy in objects and rule.get("id"):
-        others = [each for each in as_objects(objects[policy].get("rules")) if each.get("id") != rule["id"]]
-        objects[policy] = {**objects[policy], "rules": [*others, rule]}
+def acme_problems(balancer: Object) -> list[tuple[str, str, str]]:
+    """Domain, status and message of the certificates that are not valid."""
+    found: list[Any] = as_objects(as_object(balancer.get("acme")).get("domains"))
+    return [
+        (str(each.get("identifier")), str(each.get("status")), str(each.get("last_message") or ""))
+        for each in found
+        if each.get("status") not in ("valid", None)
+    ]

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, TypeGuard
 
 Object = dict[str, Any]
 
 
+def _is_object(value: object) -> TypeGuard[Object]:
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Whether a value is a list."""
+    return isinstance(value, list)
+
+
 def as_object(value: object) -> Object:
     """The value if it is an object, else {}."""
-    return cast("Object", value) if isinstance(value, dict) else {}
+    return value if _is_object(value) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """The value if it is a list, else []."""
+    return value if is_list(value) else []
 
 
 def as_objects(value: object) -> list[Object]:
     """The objects in a list; [] for anything else."""
-    return [as_object(item) for item in cast("list[object]", value) if item] if isinstance(value, list) else []
+    return [found for item in as_list(value) if (found := as_object(item))]
 
 
 def part_id(each: Object, key: str) -> str:

@@ -210,7 +210,7 @@ class Api:
         meta = obj["metadata"]
         if obj == old:
             return before
-        if kind.counts_generations and _counts(obj) != _counts(old):
+        if kind.counts_generations and _counts(kind, obj) != _counts(kind, old):
             meta["generation"] = old["metadata"].get("generation", 0) + 1
         if dry_run:
             return encoded(kind, obj, before.version)
@@ -251,8 +251,13 @@ class Api:
                     self.remove(table.kind, stored)
 
 
-def _counts(obj: Json) -> Json:
-    """Returns the parts that ``metadata.generation`` counts: content and labels, but not annotations or finalizers."""
+def _counts(kind: Kind, obj: Json) -> Json:
+    """Returns the parts that ``metadata.generation`` counts.
+
+    Never annotations and finalizers. Labels do count, except where a status subresource counts nothing but the spec.
+    """
+    if kind.status:
+        return {name: value for name, value in obj.items() if name not in ("metadata", "status")}
     return {**obj, "metadata": obj["metadata"].get("labels", {})}
 
 

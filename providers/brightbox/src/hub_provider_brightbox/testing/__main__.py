@@ -15,6 +15,7 @@ url: {url}
 # Nodes: {ids}
 # BRIGHTBOX_API_URL={url} BRIGHTBOX_CLIENT={client} BRIGHTBOX_CLIENT_SECRET={secret}
 # A hub with a registry needs --allow-api-host {host}
+# Faults, settings and servers: see curl {url}/fake/
 """
 
 

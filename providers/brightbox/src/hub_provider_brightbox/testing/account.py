@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-Object = dict[str, Any]
+from hub_provider_brightbox.shapes import Object, part_id
+from hub_provider_brightbox.testing import shapes
 
 CLIENT, SECRET = "cli-fake1", "fake-secret-1"
 LETTERS: Final = {
@@ -19,6 +21,10 @@ LETTERS: Final = {
     "firewall_rules": "fwr",
     "cloud_ips": "cip",
 }
+
+
+HOLDERS: Final = ("load_balancer", "server", "server_group", "interface", "database_server")
+"""Fields of a Cloud IP that say what it is mapped to."""
 
 
 class Problem(Exception):
@@ -43,6 +49,8 @@ class FakeAccount:
         reads: reads of a list after which a new load balancer is active, a deleted one gone, and a (un)mapping shown.
         lag: reads of a list in which a new object is missing.
         limit: most load balancers; None = no limit.
+        reverse_dns: whether new Cloud IPs have a reverse DNS name.
+        certificates: status of the domains of new certificates.
         writes: accepted writes, oldest first.
     """
 
@@ -51,6 +59,8 @@ class FakeAccount:
         self.reads = 0
         self.lag = 0
         self.limit: int | None = None
+        self.reverse_dns = False
+        self.certificates = "valid"
         self.writes: list[str] = []
         self._numbers = itertools.count(1)
         self._pending: list[tuple[int, Callable[[], None]]] = []
@@ -68,7 +78,8 @@ class FakeAccount:
 
     def _store(self, collection: str, fields: Object) -> Object:
         id_ = self._id(collection)
-        made = {"id": id_, "created_at": f"2026-01-01T00:00:{len(self.objects[collection]):02d}Z", **fields}
+        created = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=int(id_[4:]))
+        made = {"id": id_, "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"), **fields}
         self.objects[collection][id_] = made
         return made
 
@@ -87,15 +98,31 @@ class FakeAccount:
         server |= {
             "name": name or id_,
             "status": status,
+            "locked": False,
+            "started_at": server["created_at"],
+            "deleted_at": None,
             "hostname": id_,
             "fqdn": f"{id_}.gb1.brightbox.test",
             "zone": {"id": "zon-00001", "handle": zone},
+            "snapshots": [],
+            "volumes": [],
             "server_type": {"id": "typ-00001", "handle": "1gb.ssd"},
             "interfaces": [interface],
             "cloud_ips": [],
             "server_groups": [],
         }
         return server
+
+    def remove_server(self, id_: str) -> None:
+        """The server is gone: it leaves groups and load balancers."""
+        del self.objects["servers"][id_]
+        for collection, key in (("server_groups", "servers"), ("load_balancers", "nodes")):
+            for each in self.objects[collection].values():
+                each[key] = [row for row in each[key] if row["id"] != id_]
+
+    def add_cloud_ip(self, name: str = "") -> Object:
+        """Reserve a Cloud IP, and return it."""
+        return self._new_cloud_ips({"name": name})
 
     def find(self, collection: str, name: str) -> list[Object]:
         """All objects of a collection with this name."""
@@ -128,18 +155,14 @@ class FakeAccount:
     # --- reading ------------------------------------------------------------------------------------------
 
     def read(self, collection: str, id_: str = "") -> Any:
-        """One object, or the whole list; lists lack certificates."""
+        """One object, or the whole list."""
         if not id_:
-            found = [
-                self._shown(collection, each)
-                for key, each in self.objects[collection].items()
-                if key not in self._hidden
-            ]
-            for each in found:
-                each.pop("acme", None)
+            keys = [key for key in self.objects[collection] if key not in self._hidden]
+            found = [shapes.shown(self.objects, collection, key) for key in keys]
             self.tick()
             return found
-        return self._shown(collection, self._get(collection, id_))
+        self._get(collection, id_)
+        return shapes.shown(self.objects, collection, id_, detail=True)
 
     def _get(self, collection: str, id_: str) -> Object:
         found = self.objects.get(collection, {}).get(id_)
@@ -148,14 +171,7 @@ class FakeAccount:
         return found
 
     def _shown(self, collection: str, each: Object) -> Object:
-        shown = copy.deepcopy(each)
-        if collection == "load_balancers":
-            ips = [ip for ip in self.objects["cloud_ips"].values() if _mapped_to(ip) == each["id"]]
-            shown["cloud_ips"] = [{"id": ip["id"], "public_ip": ip["public_ip"]} for ip in ips]
-        if collection == "firewall_policies":
-            rules = self.objects["firewall_rules"].values()
-            shown["rules"] = [copy.deepcopy(rule) for rule in rules if rule["firewall_policy"]["id"] == each["id"]]
-        return shown
+        return shapes.shown(self.objects, collection, each["id"], detail=True)
 
     # --- writing ------------------------------------------------------------------------------------------
 
@@ -168,39 +184,50 @@ class FakeAccount:
         return self._shown(collection, made)
 
     def _new_cloud_ips(self, body: Object) -> Object:
-        number = len(self.objects["cloud_ips"]) + 1
-        fields = {
+        made = self._store("cloud_ips", {})
+        number = int(made["id"][4:])
+        address = f"109.107.{number // 250}.{number % 250 + 1}"
+        made |= {
             "name": body.get("name"),
             "status": "unmapped",
-            "public_ip": f"109.107.50.{number}",
-            "fqdn": f"cip-109-107-50-{number}.gb1.brightbox.test",
-            "reverse_dns": None,
-            "load_balancer": None,
-            "server": None,
-            "server_group": None,
+            "public_ip": address,
+            "public_ipv4": address,
+            "public_ipv6": f"2001:db8:ffff::{number:x}",
+            "fqdn": f"{made['id']}.gb1.brightbox.test",
+            "reverse_dns": f"{made['id']}.reverse.test" if self.reverse_dns else None,
+            "mode": "nat",
+            "port_translators": [],
+            **dict.fromkeys(HOLDERS),
         }
-        return self._store("cloud_ips", fields)
+        return made
 
     def _new_server_groups(self, body: Object) -> Object:
         fields: Object = {"name": body.get("name"), "description": body.get("description")}
-        fields |= {"default": False, "servers": []}
-        return self._store("server_groups", fields)
+        made = self._store("server_groups", {**fields, "default": False, "servers": []})
+        made["fqdn"] = f"{made['id']}.gb1.brightbox.test"
+        return made
 
     def _new_firewall_policies(self, body: Object) -> Object:
         group = body.get("server_group")
         if group is not None:
             self._get("server_groups", group)
-        fields = {"name": body.get("name"), "default": False, "server_group": {"id": group} if group else None}
-        return self._store("firewall_policies", fields)
+        fields: Object = {"name": body.get("name"), "description": body.get("description"), "default": False}
+        return self._store("firewall_policies", {**fields, "server_group": {"id": group} if group else None})
 
     def _new_firewall_rules(self, body: Object) -> Object:
         policy = self._get("firewall_policies", body.get("firewall_policy", ""))["id"]
-        return self._store("firewall_rules", {**body, "firewall_policy": {"id": policy}})
+        keys = ("source", "source_port", "destination", "destination_port", "protocol", "icmp_type_name", "description")
+        return self._store("firewall_rules", {**dict.fromkeys(keys), **body, "firewall_policy": {"id": policy}})
 
     def _new_load_balancers(self, body: Object) -> Object:
         if self.limit is not None and len(self.objects["load_balancers"]) >= self.limit:
-            raise Problem(403, "account_limit_reached", "Account limit reached")
-        made = self._store("load_balancers", {"status": "creating", "policy": "least-connections", "acme": None})
+            raise Problem(403, "Forbidden", "Account limit reached, please contact support for more information")
+        for node in body.get("nodes", ()):
+            self._get("servers", node["node"])
+        fields: Object = {"name": "", "status": "creating", "locked": False, "deleted_at": None, "nodes": []}
+        fields |= {"policy": "least-connections", "buffer_size": 4096, "https_redirect": False, "listeners": []}
+        fields |= {"healthcheck": {"type": "http", "port": 80}, "acme": {"certificate": None, "domains": []}}
+        made = self._store("load_balancers", fields)
         self._fill(made, body)
         self._later(lambda: made.update(status="active") if made["status"] == "creating" else None)
         return made
@@ -210,14 +237,14 @@ class FakeAccount:
         if "nodes" in fields:
             if not fields["nodes"]:
                 raise Problem(422, "invalid_resource", "nodes cannot be empty")
-            fields["nodes"] = [
-                {"id": self._get("servers", node["node"])["id"], "status": "active"} for node in fields["nodes"]
-            ]
+            fields["nodes"] = [{"id": self._get("servers", node["node"])["id"]} for node in fields["nodes"]]
         if "domains" in fields:
-            domains = [{"identifier": name, "status": "valid", "last_message": None} for name in fields.pop("domains")]
-            each["acme"] = {"domains": domains}
-            each["domains"] = [row["identifier"] for row in domains]
-        each.update({"nodes": [], **{key: value for key, value in each.items() if key == "nodes"}, **fields})
+            names = fields.pop("domains")
+            before = {row["identifier"]: row for row in each["acme"]["domains"]}
+            fresh: Object = {"status": self.certificates, "last_message": None}
+            domains = [before.get(name, {"identifier": name, **fresh}) for name in names]
+            each["acme"] = {"certificate": None, "domains": domains}
+        each.update(fields)
 
     def change(self, collection: str, id_: str, body: Object) -> Object:
         """Change an object."""
@@ -238,24 +265,33 @@ class FakeAccount:
         """Delete an object."""
         each = self._get(collection, id_)
         self._unlocked(each)
-        if collection == "cloud_ips" and any(each[key] for key in ("load_balancer", "server", "server_group")):
+        if collection == "cloud_ips" and any(each[key] for key in HOLDERS):
             raise Problem(409, "conflict", f"{id_} is mapped")
         if collection == "server_groups" and each["servers"]:
             raise Problem(409, "conflict", f"{id_} has servers")
         self.writes.append(f"DELETE {collection}")
         if collection == "load_balancers":
             each["status"] = "deleting"
-            self._later(partial(self._drop, collection, id_))
-            return self._shown(collection, each)
-        del self.objects[collection][id_]
-        if collection == "firewall_policies":
-            rules = self.objects["firewall_rules"]
-            for rule in [key for key, row in rules.items() if row["firewall_policy"]["id"] == id_]:
-                del rules[rule]
-        return {**each, "status": "deleted"}
+        shown = self._shown(collection, each)
+        drop = partial(self._drop, collection, id_)
+        if collection == "load_balancers":
+            self._later(drop)
+        else:
+            drop()
+        return shown
 
     def _drop(self, collection: str, id_: str) -> None:
+        """The object is gone, and what depends on it."""
         self.objects[collection].pop(id_, None)
+        rules = self.objects["firewall_rules"]
+        for rule in [key for key, row in rules.items() if row["firewall_policy"]["id"] == id_]:
+            del rules[rule]
+        for policy in self.objects["firewall_policies"].values():
+            if part_id(policy, "server_group") == id_:
+                policy["server_group"] = None
+        for cloud_ip in self.objects["cloud_ips"].values():
+            if part_id(cloud_ip, "load_balancer") == id_:
+                cloud_ip.update(status="unmapped", load_balancer=None)
 
     def act(self, collection: str, id_: str, action: str, body: Object) -> Object:
         """Make an action of an object."""
@@ -263,10 +299,11 @@ class FakeAccount:
         match collection, action:
             case "cloud_ips", "map":
                 target = body.get("destination", "")
-                self._get("load_balancers" if target.startswith("lba-") else "servers", target)
-                if each["load_balancer"] or each["server"]:
+                key = "load_balancer" if target.startswith("lba-") else "server"
+                self._get(f"{key}s", target)
+                if any(each[key] for key in HOLDERS):
                     raise Problem(409, "conflict", f"{id_} is mapped")
-                self._later(lambda: each.update(status="mapped", load_balancer={"id": target}))
+                self._later(lambda: each.update({"status": "mapped", key: {"id": target}}))
             case "cloud_ips", "unmap":
                 self._later(lambda: each.update(status="unmapped", load_balancer=None, server=None))
             case "server_groups", "add_servers":
@@ -282,8 +319,3 @@ class FakeAccount:
                 raise Problem(404, "missing_resource", f"no action {action}")
         self.writes.append(f"POST {collection} {action}")
         return self._shown(collection, each)
-
-
-def _mapped_to(cloud_ip: Object) -> str:
-    found: Object = cloud_ip["load_balancer"] or {}
-    return str(found.get("id", ""))

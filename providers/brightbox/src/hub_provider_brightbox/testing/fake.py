@@ -10,11 +10,14 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Self
 
 from aiohttp import web
 
 from hub_provider_brightbox.testing.account import CLIENT, LETTERS, SECRET, FakeAccount, Problem
+from hub_provider_brightbox.testing.control import control
+from hub_provider_brightbox.testing.shapes import account as fake_account
 
 ANSWERS: Final[dict[str, tuple[int, str, dict[str, str]]]] = {
     "empty-object": (200, "{}", {}),
@@ -25,7 +28,10 @@ ANSWERS: Final[dict[str, tuple[int, str, dict[str, str]]]] = {
     "error": (503, '{"error_name": "maintenance", "errors": ["later"]}', {}),
     "throttled": (429, '{"error_name": "rate_limited", "errors": []}', {"Retry-After": "1"}),
     "throttled-without-time": (429, '{"error_name": "rate_limited", "errors": []}', {}),
-    "quota": (403, '{"error_name": "account_limit_reached", "errors": ["Account limit reached"]}', {}),
+    "quota": (403, '{"error_name": "Forbidden", "errors": ["Account limit reached, please contact support"]}', {}),
+    "forbidden": (403, '{"error_name": "Forbidden", "errors": ["not allowed"]}', {}),
+    "page": (200, "[]", {"Link": '</1.0/servers?page=2>; rel="next"'}),
+    "redirect": (302, "", {"Location": "https://elsewhere.test/"}),
     "refused": (422, '{"error_name": "invalid_resource", "errors": ["is invalid"]}', {}),
 }
 """Faults with a fixed answer: status, body, headers."""
@@ -84,10 +90,12 @@ class BrightboxFake:
         self.shuffled = False
         self.shown: Callable[[Served], object] = lambda _: None
         self.cut: Callable[[Served], str] = lambda _: ""
+        self._number = 0
         self._tokens: dict[str, float] = {}
         self._faults: list[Fault] = []
         self._healed = asyncio.Event()
         app = web.Application()
+        app.router.add_route("*", "/fake/{path:.*}", partial(control, self))
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=0.1)
 
@@ -123,7 +131,8 @@ class BrightboxFake:
 
         Args:
             fault: one of :data:`ANSWERS`, or: lost-answer (it is made, and the connection ends), silent (no answer
-                until :meth:`heal`), half (a list without its second half), expire (401).
+                until :meth:`heal`; it is made then), half (a list without its second half), expire (401), cut (the
+                answer ends in its middle), large (65 MiB).
             times: how many requests; None = all until :meth:`heal`.
             method: only requests with this method.
             path: only requests whose path contains this.
@@ -165,12 +174,14 @@ class BrightboxFake:
             return web.Response(status=status, text=text, headers=headers, content_type="application/json")
         if served.path == "/token/":
             return self._token(request)
-        return self._data(request, served, fault)
+        answer = self._data(request, served, fault)
+        return await _in_part(request, answer) if fault == "cut" else answer
 
     def _data(self, request: web.Request, served: Served, fault: str) -> web.Response:
         if fault == "expire":
             self._tokens.clear()
-        if self._tokens.get(request.headers.get("Authorization", ""), 0.0) < time.monotonic():
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme not in ("Bearer", "OAuth") or self._tokens.get(token, 0.0) < time.monotonic():
             return _problem(Problem(401, "unauthorized", "the token is not valid"))
         cut = self.cut(served) if served.writes else ""
         if cut == "before":
@@ -187,6 +198,8 @@ class BrightboxFake:
         text = json.dumps(found)
         if fault == "lost-answer" or cut == "after":
             return _end(request)
+        if fault == "large":
+            text += " " * (65 << 20)
         return web.Response(status=status, text=text, content_type="application/json")
 
     def _token(self, request: web.Request) -> web.Response:
@@ -194,8 +207,9 @@ class BrightboxFake:
         if request.headers.get("Authorization") != f"Basic {wanted}":
             text = '{"error": "invalid_client", "error_description": "the client is not known"}'
             return web.Response(status=401, text=text, content_type="application/json")
-        token = f"token-{len(self._tokens) + 1}"
-        self._tokens[f"OAuth {token}"] = time.monotonic() + self.life
+        self._number += 1
+        token = f"token-{self._number}"
+        self._tokens[token] = time.monotonic() + self.life
         found: dict[str, Any] = {"access_token": token, "token_type": "Bearer"}
         if self.life != math.inf:
             found["expires_in"] = self.life
@@ -203,6 +217,8 @@ class BrightboxFake:
 
     def _handle(self, served: Served) -> tuple[int, Any]:
         version, _, rest = served.path.strip("/").partition("/")
+        if (served.method, version, rest) == ("GET", "1.0", "accounts"):
+            return 200, [fake_account()]
         parts = rest.split("/")
         if version != "1.0" or parts[0] not in LETTERS or len(parts) > 3:
             raise Problem(404, "missing_resource", f"no path {served.path}")
@@ -230,6 +246,17 @@ def _end(request: web.Request) -> web.Response:
     if request.transport is not None:
         request.transport.abort()
     return web.Response(status=500)
+
+
+async def _in_part(request: web.Request, answer: web.Response) -> web.StreamResponse:
+    """Send half of an answer, and end the connection."""
+    text = answer.body if isinstance(answer.body, bytes) else b""
+    part = web.StreamResponse(status=answer.status, headers={"Content-Length": str(len(text))})
+    await part.prepare(request)
+    await part.write(text[: len(text) // 2])
+    if request.transport is not None:
+        request.transport.abort()
+    return part
 
 
 def _problem(problem: Problem) -> web.Response:

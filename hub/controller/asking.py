@@ -1,0 +1,123 @@
+"""When the cloud is asked about which Nodes.
+
+New Nodes at once, and again after pauses that double; Nodes that are not Ready every ``monitor``; all Nodes every
+``refresh``, and when only an answer about all of them can confirm that a machine is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from hub.cloud.instances import Instance, InstanceAnswer
+from hub.controller.deletion import APART
+from hub.controller.nodes import uninitialized
+from hub.model import Node
+from hub.registry.spec import CloudNodesSpec
+
+ASK_AGAIN: Final = (1.0, 60.0)
+"""Seconds until the cloud is asked again about a new Node that it does not know: first, and at most."""
+NEVER: Final = float("inf")
+
+
+class _New(msgspec.Struct):
+    """When the cloud is asked again about a new Node, and the pause before that; 0 = it was not asked yet."""
+
+    again: float
+    pause: float = 0.0
+
+
+class Question(NamedTuple):
+    """What is due.
+
+    Attributes:
+        names: the Nodes to ask about, unless ``everything``.
+        everything: whether all Nodes of the cluster are asked about.
+        monitor: whether Nodes that are not Ready are among them.
+    """
+
+    names: frozenset[str] = frozenset()
+    everything: bool = False
+    monitor: bool = False
+
+
+class Timetable:
+    """Remembers what the cloud was asked, and when.
+
+    Attributes:
+        down: Nodes that are initialised and not Ready.
+    """
+
+    def __init__(self) -> None:
+        self.down: set[str] = set()
+        self._new: dict[str, _New] = {}
+        self._all_at = self._monitored_at = -NEVER
+
+    def note_nodes(self, changed: Iterable[Node], now: float) -> None:
+        """Note changed Nodes."""
+        for node in changed:
+            new = uninitialized(node)
+            if new:
+                self._new.setdefault(node.name, _New(now))
+            else:
+                self._new.pop(node.name, None)
+            (self.down.discard if new or node.ready == "True" else self.down.add)(node.name)
+
+    def forget(self, name: str) -> None:
+        """The Node is gone."""
+        self._new.pop(name, None)
+        self.down.discard(name)
+
+    def due(self, spec: CloudNodesSpec, confirm_at: float, now: float) -> Question | None:
+        """The question that is due now; None if there is none. It counts as asked.
+
+        Args:
+            spec: the cluster's section.
+            confirm_at: see :meth:`hub.controller.deletion.Watch.ask_all_at`.
+            now: the time.
+        """
+        everything = now >= min(self._all_at + spec.refresh, self._confirm_at(confirm_at))
+        monitor = bool(self.down) and now >= self._monitored_at + spec.monitor
+        names = set(self.down) if monitor else set[str]()
+        if spec.initialize and any(new.again <= now for new in self._new.values()):
+            # Those that are due soon come along, so that many new Nodes do not make many questions.
+            names.update(name for name, new in self._new.items() if new.again <= now + new.pause / 4)
+        if not names and not everything:
+            return None
+        for name in self._new.keys() if everything else names & self._new.keys():
+            new = self._new[name]
+            new.pause = min(new.pause * 2 or ASK_AGAIN[0], ASK_AGAIN[1])
+            new.again = now + new.pause
+        return Question(frozenset(names), everything, monitor or everything)
+
+    def answered(self, question: Question, answers: Mapping[str, InstanceAnswer], asked_at: float) -> None:
+        """Note an answer."""
+        if question.monitor:
+            self._monitored_at = asked_at
+        if question.everything:
+            self._all_at = asked_at
+        for name in answers.keys() & self._new.keys():
+            if isinstance(answers[name], Instance):
+                self._new[name].again = NEVER  # it only waits for its writes
+
+    def useless(self, name: str, now: float) -> bool:
+        """Note that the answer about a new Node does not initialise it; returns whether it is asked about sooner."""
+        new = self._new.get(name)
+        if new is None or new.again != NEVER:
+            return False
+        new.again = now + new.pause
+        return True
+
+    def next(self, spec: CloudNodesSpec, confirm_at: float) -> float:
+        """When the next question is due."""
+        due = [self._all_at + spec.refresh, self._confirm_at(confirm_at)]
+        if spec.initialize:
+            due += [new.again for new in self._new.values()]
+        if self.down:
+            due.append(self._monitored_at + spec.monitor)
+        return min(due)
+
+    def _confirm_at(self, at: float) -> float:
+        return max(at, self._all_at + APART)

@@ -1,0 +1,130 @@
+"""Machines behind Nodes."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from hub_provider_brightbox.cloud import TYPE
+from hub_provider_brightbox.instances import PROVIDER_ID
+
+from hub.plugin import TransientProviderError
+from hub.plugin.clouds import Absent, CloudNode, Instance, NodeAddress, Unknown
+from tests.support.brightbox_driver import SERVERS, Scene, scene
+
+ONE = SERVERS[0]
+
+
+async def ask(it: Scene, *nodes: CloudNode) -> Any:
+    """The answers, in the order of the Nodes."""
+    found = await it.cloud.instances.instances(nodes)
+    return [found[node.name] for node in nodes]
+
+
+def by_id(id_: str, name: str = "n") -> CloudNode:
+    """A Node with a providerID."""
+    return CloudNode(name, f"brightbox://{id_}")
+
+
+async def test_an_instance_has_addresses_zone_region_and_type(it: Scene) -> None:
+    """In the original's order: Hostname, ExternalDNS, per interface IPv4 and IPv6, per Cloud IP address and name."""
+    server = it.fake.account.objects["servers"][ONE]
+    server["cloud_ips"] = [{"public_ip": "109.107.50.1", "fqdn": "cip-1.gb1.brightbox.test"}]
+    [found] = await ask(it, by_id(ONE))
+    assert found == Instance(
+        f"brightbox://{ONE}",
+        "running",
+        (
+            NodeAddress("Hostname", ONE),
+            NodeAddress("ExternalDNS", f"{ONE}.gb1.brightbox.test"),
+            NodeAddress("ExternalIP", "10.240.0.2"),
+            NodeAddress("ExternalIP", "2001:db8::1"),
+            NodeAddress("ExternalIP", "109.107.50.1"),
+            NodeAddress("ExternalDNS", "cip-1.gb1.brightbox.test"),
+        ),
+        "gb1-a",
+        "gb1",
+        "1gb.ssd",
+    )
+
+
+async def test_missing_parts_are_left_out(it: Scene) -> None:
+    """No IPv6, a zone without a dash, nothing but the id: the node still gets what there is."""
+    bare = it.fake.account.add_server(ipv6=False, zone="gb1")
+    [found] = await ask(it, by_id(bare["id"]))
+    assert [each.type for each in found.addresses] == ["Hostname", "ExternalDNS", "ExternalIP"]
+    assert (found.zone, found.region) == ("gb1", "")
+    for key in set(bare) - {"id", "status"}:
+        bare[key] = None
+    [found] = await ask(it, by_id(bare["id"]))
+    assert found == Instance(f"brightbox://{bare['id']}")
+
+
+@pytest.mark.parametrize(("internal", "type_"), [(False, "ExternalIP"), (True, "InternalIP")])
+async def test_private_addresses_are_internal_if_asked_for(internal: bool, type_: str) -> None:
+    """With internalIPs, 10.0.0.0/8 is InternalIP; other addresses stay as they are."""
+    async with scene(internalIPs=internal) as it:
+        [found] = await ask(it, by_id(ONE))
+        assert [each.type for each in found.addresses][2:] == [type_, "ExternalIP"]
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("active", "running"),
+        ("creating", "starting"),
+        ("inactive", "stopped"),
+        ("unavailable", "stopped"),
+        ("deleting", "leaving"),
+        ("deleted", Absent),
+        ("failed", Absent),
+        ("dreaming", Unknown),
+        (None, Unknown),
+    ],
+)
+async def test_the_status_decides(it: Scene, status: Any, expected: Any, many: bool) -> None:
+    """Deleted and failed are gone; a status that nobody knows is Unknown; asked singly or by the list."""
+    it.fake.account.objects["servers"][ONE]["status"] = status
+    others = [by_id(f"srv-9999{number}", f"o{number}") for number in range(5 if many else 0)]
+    found, *absent = await ask(it, by_id(ONE), *others)
+    assert getattr(found, "status", cast("Any", type(found))) == expected
+    assert all(isinstance(answer, Absent) for answer in absent)
+    assert [row.path for row in it.fake.log[1:]] == ["/1.0/servers" if many else f"/1.0/servers/{ONE}"]
+
+
+async def test_up_to_five_are_asked_for_singly(it: Scene) -> None:
+    """Five machines are five requests, six are one list; one that two Nodes claim is asked for once."""
+    nodes = [by_id(it.fake.account.add_server()["id"], f"n{number}") for number in range(6)]
+    await ask(it, *nodes[:5], by_id(nodes[0].provider_id.removeprefix("brightbox://"), "twin"))
+    assert len(it.fake.log) == 1 + 5
+    it.fake.log.clear()
+    await ask(it, *nodes)
+    assert [row.path for row in it.fake.log] == ["/1.0/servers"]
+
+
+async def test_without_a_provider_id_the_name_is_the_server(it: Scene) -> None:
+    """Nothing else is tried; a name that is no id of a server says nothing about the machine."""
+    named, other, gone = await ask(it, CloudNode(ONE), CloudNode("worker-1"), CloudNode("srv-99999"))
+    assert named.provider_id == f"brightbox://{ONE}"
+    assert isinstance(other, Unknown)
+    assert isinstance(gone, Absent)
+
+
+@pytest.mark.parametrize("fault", ["empty-object", "null", "html-200", "error", "cut", "page"])
+@pytest.mark.parametrize("many", [False, True])
+async def test_a_broken_answer_is_not_absent(it: Scene, fault: str, many: bool) -> None:
+    """It raises, and no Node is answered."""
+    nodes = [by_id(ONE), *(by_id(f"srv-9999{number}", f"o{number}") for number in range(5 if many else 0))]
+    it.fake.fail(fault, path="/1.0/")
+    with pytest.raises(TransientProviderError):
+        await ask(it, *nodes)
+
+
+@pytest.mark.parametrize(
+    "text", ["aws:///x", "brightbox://", "brightbox://srv-../x", "brightbox://srv-12345/", "srv-12345"]
+)
+def test_other_provider_ids_are_foreign(text: str) -> None:
+    """Only brightbox://srv-… is ours."""
+    assert PROVIDER_ID.fullmatch(text) is None
+    assert TYPE.provider_id.fullmatch("brightbox://srv-12345")["id"] == "srv-12345"  # type: ignore[index]

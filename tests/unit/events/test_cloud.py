@@ -1,0 +1,44 @@
+"""Events about Nodes and Services in their own cluster."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hub.controlling.site import Subject
+from hub.events.cloud import reporter_of
+from hub.kube.client import Client
+from hub.model import Finding
+from tests.unit.events.test_recorder import Api
+from tests.unit.observe.providers.virtual import LoopClock
+
+VIRTUAL_TIME = True
+
+SERVICE = Subject("Service", "edge", "web", "u1")
+NODE = Subject("Node", "", "n1", "u2")
+
+
+async def sent(subject: Subject, *findings: Finding) -> list[tuple[str, str]]:
+    """Reason and component of the Events that findings make."""
+    api = Api()
+
+    async def client() -> Client:
+        return api  # type: ignore[return-value]
+
+    reporter, run = reporter_of(LoopClock(), "hub-0", client, lambda: True, enabled=True)
+    task = asyncio.create_task(run())
+    reporter.found(subject, findings)
+    await asyncio.sleep(60)
+    task.cancel()
+    return sorted((event["reason"], event["reportingController"]) for event in api.posted())
+
+
+async def test_reasons_of_the_hub_and_of_a_plugin_are_sent() -> None:
+    """A reason that only a cloud's plugin knows makes an Event of its own on a Service."""
+    found = await sent(SERVICE, Finding("ForeignLoadBalancer", "x"), Finding("CloudIPNotFound", "y"))
+    assert found == [("CloudIPNotFound", "service-controller"), ("ForeignLoadBalancer", "service-controller")]
+
+
+async def test_a_reason_that_the_api_would_refuse_is_not_sent() -> None:
+    """A plugin's reason must be a CamelCase name, and concern a Service."""
+    assert await sent(SERVICE, Finding("not a reason", "x"), Finding("", "y")) == []
+    assert await sent(NODE, Finding("CloudIPNotFound", "x")) == []
