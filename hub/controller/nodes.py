@@ -110,13 +110,12 @@ def decide(node: Node, answer: InstanceAnswer | None, spec: CloudNodesSpec, patt
 
 
 def _initialize(node: Node, answer: InstanceAnswer | None, pattern: re.Pattern[str]) -> Verdict:
-    match answer:
-        case None:
-            return Verdict("working", "the cloud is being asked")
-        case Absent(reason):
-            return Verdict("waiting", f"the cloud has no machine for it: {reason}")
-        case Unknown(reason):
-            return Verdict("waiting", f"the cloud does not know yet: {reason}")
+    if answer is None:
+        return Verdict("working", "the cloud is being asked")
+    if isinstance(answer, Absent):
+        return Verdict("waiting", f"the cloud has no machine for it: {answer.reason}")
+    if isinstance(answer, Unknown):
+        return Verdict("waiting", f"the cloud does not know yet: {answer.reason}")
     problem = _mismatch(node, answer, pattern)
     if problem is not None:
         return Verdict("waiting", problem.message, (), (problem,))

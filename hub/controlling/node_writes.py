@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
@@ -98,7 +98,7 @@ class NodeWrites:
             )
 
     @contextmanager
-    def _noting(self, rule: str) -> Iterator[None]:
+    def _noting(self, rule: str) -> Generator[None, None, None]:
         """Note what a request's error says about other writes; it is raised in the words of :func:`explained`."""
         try:
             yield

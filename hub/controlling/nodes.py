@@ -232,7 +232,9 @@ class NodePart:
             names = set(nodes) if due.everything else names & nodes.keys()
             names = {name for name in names if not foreign(nodes[name], pattern)}
             asked = [question(nodes[name]) for name in sorted(names)]
-            answers = await site.account.instances(asked) if asked else {}
+            answers: Mapping[str, InstanceAnswer] = {}
+            if asked:
+                answers = await site.account.instances(asked)
         except HubError as error:
             if str(error) != self._unanswered:
                 log.warning("nodes of cluster %s: %s", site.name, error)
