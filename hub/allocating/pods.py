@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
+from cachetools import TTLCache
 
 from hub.allocating.rights import PODS as PODS_RIGHT
 from hub.allocating.rights import WORKLOADS, explained
@@ -36,6 +37,8 @@ LOOK_AGAIN: Final = 5.0
 """Seconds between looks at the Pods without a change, since a Pod stops counting when its grace period is over."""
 WORKLOAD_AGAIN: Final = 30.0
 """Seconds after which the workload is read again: it may be another one of the same name."""
+WARN_AGAIN: Final = 600.0
+"""Seconds after which a problem that has not ended is logged again."""
 OTHERS: Final = 1
 """Other Pods count as there where the hub may not list the Pods of all namespaces."""
 MIRROR: Final = "kubernetes.io/config.mirror"
@@ -104,7 +107,7 @@ class PodWatch:
         self._clock = clock
         self._on_change = on_change
         self._tasks: dict[Key, asyncio.Task[None]] = {}
-        self._warned: dict[Key, str] = {}
+        self._warned: TTLCache[Key, str] = TTLCache(1000, WARN_AGAIN, timer=clock.now)
         """Problems in the log, until the Pods could be watched for a while; the same question does not repeat them."""
 
     def ask(self, wanted: frozenset[Key]) -> None:

@@ -66,9 +66,7 @@ class CloudScene:
         """Create a server and its Node, as a kubelet registers it; returns their name."""
         made = self.cloud.call(lambda: self.cloud.fake.account.add_server(**server))
         name = str(made["id"])
-        spec = {} if initialized else {"taints": [UNINITIALIZED]}
-        if initialized:
-            spec = {"providerID": f"brightbox://{name}"}
+        spec: Object = {"providerID": f"brightbox://{name}"} if initialized else {"taints": [UNINITIALIZED]}
         meta = {"name": name, "labels": {"kubernetes.io/hostname": name}}
         self.remote.api.post("/api/v1/nodes", {"metadata": meta, "spec": spec})
         self.status(name, ready)

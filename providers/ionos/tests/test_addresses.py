@@ -673,6 +673,17 @@ async def until(it: Scene, text: str) -> None:
             await asyncio.sleep(0.01)
 
 
+async def waits_for_its_turn(it: Scene, order: Order) -> None:
+    """An attach reads no NIC before the PATCH without an answer, which :meth:`heal` ends, and succeeds then."""
+    it.fake.log.clear()
+    attach = asyncio.ensure_future(it.finish(it.provider.attach, order))
+    await until(it, LANS)
+    await asyncio.sleep(0.2)
+    assert not any("/nics/" in row.text for row in it.fake.log)
+    it.fake.heal()
+    assert await attach == Done()
+
+
 async def test_a_change_that_is_cancelled_before_it_is_sent_is_never_sent() -> None:
     """An attach that is cancelled while its NIC is read sends no PATCH afterwards."""
     async with scene() as it:
@@ -698,13 +709,7 @@ async def test_the_next_change_of_a_nic_waits_for_one_that_was_cancelled_under_w
         await until(it, "PATCH")
         attach.cancel()
         await asyncio.wait({attach})
-        it.fake.log.clear()
-        again = asyncio.ensure_future(it.finish(it.provider.attach, Order(other, server, FREE)))
-        await until(it, LANS)
-        await asyncio.sleep(0.2)
-        assert not any("/nics/" in row.text for row in it.fake.log)
-        it.fake.heal()
-        assert await again == Done()
+        await waits_for_its_turn(it, Order(other, server, FREE))
         assert other in it.ips("n1")
 
 
@@ -752,13 +757,7 @@ async def test_a_change_waits_for_that_of_an_account_that_was_closed() -> None:
             await until(it, "PATCH")
             attach.cancel()
             await asyncio.wait({attach})
-        it.fake.log.clear()
-        again = asyncio.ensure_future(it.finish(it.provider.attach, Order(other, server, FREE)))
-        await until(it, LANS)
-        await asyncio.sleep(0.2)
-        assert not any("/nics/" in row.text for row in it.fake.log)
-        it.fake.heal()
-        assert await again == Done()
+        await waits_for_its_turn(it, Order(other, server, FREE))
 
 
 async def test_a_change_without_an_answer_keeps_its_turn_until_its_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
