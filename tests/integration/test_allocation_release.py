@@ -76,13 +76,10 @@ def test_an_autoscaler_ends_the_hold_of_a_daemonset(scene: Settled, hub_cluster:
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "web", "image": "none"}]}}
     apps = "/apis/apps/v1/namespaces/edge/daemonsets"
-    body: dict[str, Any] = {
-        "metadata": {"name": "web"},
-        "spec": {"selector": {"matchLabels": labels}, "template": template},
-    }
+    body = {"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
     uid = scene.api.post(apps, body)["metadata"]["uid"]
     pod_on(scene, "web-1", {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "web", "uid": uid})
-    pod_on(scene, "static", **{"kubernetes.io/config.mirror": "abc"})
+    pod_on(scene, "static", None, **{"kubernetes.io/config.mirror": "abc"})
     other = pod_on(scene, "other") if granted else ""
     spec(scene, workloadRef={**REFERENCE, "kind": "DaemonSet"})
     daemonsets = {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}
