@@ -1,7 +1,7 @@
 """Sends real requests through real consumers while something fails, and counts those that are lost: ``make traffic``.
 
-    make traffic                              all rows and arms, and docs/traffic.md
-    make traffic ARGS="--quick --json"        five rows, two arms: five minutes; the last line is JSON
+    make traffic                              all rows and arms; writes docs/traffic.md: about fifteen minutes
+    make traffic ARGS="--quick --json"        five rows, two arms: at most five minutes; the last line is JSON
     make traffic ARGS="--rows drain --arms reference,health"
 
 Exits 0 if all goals are met, 1 if one is missed or a part of the bench failed, 3 if it cannot run here.
@@ -10,21 +10,31 @@ Exits 0 if all goals are met, 1 if one is missed or a part of the bench failed, 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from benchmarks.subjects import GOREF
-from benchmarks.traffic import net
+from benchmarks.bench import machine
+from benchmarks.report import replace_block
+from benchmarks.subjects import GOREF, go_version
+from benchmarks.traffic import net, report
 from benchmarks.traffic.figures import ARMS, Arm, Figures, figures
 from benchmarks.traffic.rows import QUICK, ROWS, Row
-from benchmarks.traffic.stage import KUBE_PROXY, RATE, BenchBroken, Stage
+from benchmarks.traffic.stage import KUBE_PROXY, RATE, SETTLE, Stage
+from tests.support.api import ApiRefused
 from tests.support.apiserver import binaries
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "traffic.md"
+PICTURE = ROOT / "docs" / "images" / "traffic.svg"
+DATA = ROOT / "docs" / "data" / "traffic.json"
 CANNOT = 3
 """The exit code where the network or a program cannot be made."""
 
@@ -35,26 +45,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(arguments)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     try:
-        if not os.environ.get(net.INSIDE):
-            if why := net.unavailable():
-                raise net.NetworkUnavailable(why)
+        if not args.source and not os.environ.get(net.INSIDE):
+            net.check()
             binaries.ensure("etcd", "kube-apiserver")
             for program in (GOREF, KUBE_PROXY):
                 binaries.ensure_go_program(program)
             return net.enter(arguments)
-        found = measure(args)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        result = json.loads(args.source.read_text()) if args.source else measure(args)
     except (net.NetworkUnavailable, binaries.KitUnavailable) as error:
         print(f"cannot measure: {error}", file=sys.stderr)
         return CANNOT
-    except BenchBroken as error:
-        print(f"the bench failed, so there is no result: {error}", file=sys.stderr)
+    except (RuntimeError, ApiRefused) as error:
+        print(f"the bench failed before it had a result: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted: everything is stopped", file=sys.stderr)
+        print("interrupted: all processes are stopped", file=sys.stderr)
         return 130
+    return publish(args, result)
+
+
+def publish(args: argparse.Namespace, result: dict[str, Any]) -> int:
+    """Print the result, and write the documentation if it is complete. Returns the exit code."""
+    found = {row: {arm: Figures(**one) for arm, one in rows.items()} for row, rows in result["rows"].items()}
+    text = report.document(result, found)
+    print(text)
+    if args.complete:
+        DATA.write_text(json.dumps(result, indent=1) + "\n")
+        PICTURE.write_text(report.picture(found))
+        PAGE.write_text(replace_block(PAGE.read_text(), text, report.BEGIN, report.END))
     if args.json:
-        print(json.dumps(found_as_json(found)))
-    return 0
+        short: dict[Arm, dict[str, dict[str, int]]] = {}
+        for row, figures_by_arm in found.items():
+            for arm, one in figures_by_arm.items():
+                short.setdefault(arm, {})[row] = {"requests": one.requests, "lost": one.lost}
+        print(json.dumps(short))
+    return 0 if not result["broken"] and all(goal.met for goal in report.goals(found)) else 1
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -66,7 +92,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     parser.add_argument("--rows", type=some_of([row.name for row in ROWS]), help="default: all")
     parser.add_argument("--arms", type=some_of(ARMS), help=f"default: all: {', '.join(ARMS)}")
+    parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="use saved figures; measure nothing")
     args = parser.parse_args(argv)
+    args.complete = not (args.quick or args.rows or args.arms)
     args.rows = args.rows or (list(QUICK) if args.quick else [row.name for row in ROWS])
     args.arms = args.arms or (["reference", "health"] if args.quick else list(ARMS))
     return args
@@ -84,42 +112,47 @@ def some_of(names: Sequence[str]) -> Callable[[str], list[str]]:
     return parse_names
 
 
-Found = dict[Arm, dict[str, Figures]]
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Play the rows of the command line. A row in which a part of the bench fails has no figures."""
+    rows = [row for row in ROWS if row.name in args.rows]
+    clusters = dict.fromkeys(cluster for row in rows for cluster in row.clusters)
+    result: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(go_version(binaries.ensure_go_program(GOREF))),
+        "rows": {},
+        "problems": [],
+        "broken": [],
+    }
+    while rows:
+        with tempfile.TemporaryDirectory(prefix="hub-traffic-") as folder:
+            say("starting API servers, nodes and consumers")
+            try:
+                with Stage(Path(folder), args.arms, tuple(clusters)) as stage:
+                    while rows:
+                        play(stage, rows.pop(0), result)
+            except (RuntimeError, ApiRefused) as error:  # the next rows get a new stage
+                if not result["rows"]:
+                    raise  # not even the first row could be played
+                say(str(error))
+                result["broken"].append(str(error).partition("\n")[0])
+    result["problems"] += result["broken"]
+    return result
 
 
-def measure(args: argparse.Namespace) -> Found:
-    """Play the rows of the command line."""
-    found: Found = {arm: {} for arm in args.arms}
-    with tempfile.TemporaryDirectory(prefix="hub-traffic-") as folder:
-        say("starting API servers, nodes and consumers")
-        with Stage(Path(folder), args.arms) as stage:
-            for row in ROWS:
-                if row.name in args.rows:
-                    play(stage, row, found)
-    return found
-
-
-def play(stage: Stage, row: Row, found: Found) -> None:
+def play(stage: Stage, row: Row, result: dict[str, Any]) -> None:
     """Play one row and keep its figures."""
     say(f"{row.name}: {row.seconds:g} s")
-    for arm, story in stage.play(row.seconds, row.script).items():
-        found[arm][row.name] = figures(story, RATE)
-        say(f"  {arm}: {found[arm][row.name]}")
-        if abs(story.jump) > 0.5:
-            say(f"  the wall clock jumped by {story.jump:+.1f} s during this row; the figures use the monotonic clock")
+    found = {arm: figures(story, RATE) for arm, story in stage.play(row.seconds, row.script).items()}
+    for arm, one in found.items():
+        say(f"  {arm}: {one.lost} of {one.requests} lost{f', {dict(one.errors)}' if one.errors else ''}")
+    result["rows"][row.name] = {arm: asdict(one) for arm, one in found.items()}
+    result["problems"] += report.problems(row.name, found)
+    stage.settle(SETTLE)
 
 
 def say(text: str) -> None:
     """Tell the user on standard error."""
     print(text, file=sys.stderr, flush=True)
-
-
-def found_as_json(found: Found) -> dict[str, dict[str, dict[str, int]]]:
-    """Return the result of --json."""
-    return {
-        arm: {row: {"requests": one.requests, "lost": one.lost} for row, one in rows.items()}
-        for arm, rows in found.items()
-    }
 
 
 if __name__ == "__main__":

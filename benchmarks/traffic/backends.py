@@ -29,7 +29,7 @@ class Backend(asyncio.Protocol):
         ).encode()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:  # noqa: ARG002
         self._transport.write(self._answer)
@@ -50,7 +50,7 @@ def listening_socket(netns: str, port: int) -> socket.socket:
         made = socket.create_server(("0.0.0.0", port), backlog=1024)
     finally:
         enter(f"/proc/{os.getppid()}/ns/net")
-    made.setblocking(False)
+    made.setblocking(False)  # noqa: FBT003
     return made
 
 

@@ -26,7 +26,7 @@ async def request(source: tuple[str, int], target: tuple[str, int]) -> Line:
     """Make one request."""
     loop, begin, answer, error = asyncio.get_running_loop(), time.monotonic(), b"", ""
     with socket.socket() as connection:
-        connection.setblocking(False)
+        connection.setblocking(False)  # noqa: FBT003
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             connection.bind(source)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Arm = Literal["static", "reference", "hub", "health", "drain"]
 ARMS: tuple[Arm, ...] = ("static", "reference", "hub", "health", "drain")
+HUB_ARMS = ARMS[2:]
 
 
 class Request(NamedTuple):
@@ -59,8 +61,10 @@ class Figures:
         last_lost: seconds from the fault to the start of the last lost request.
         after_removal: requests sent to an address after its Node was deleted.
         first_request: seconds from the creation of a Node until its first request; the slowest of all.
-        late: the most by which the client itself was late, in seconds: above 0.1 the machine was overloaded.
+        late: the most by which the client itself was late, in seconds.
+        jump: by how many seconds the wall clock was changed during the row.
         errors: how often each error occurred.
+        lost_by_second: requests lost, by the second of the row in which they began.
     """
 
     requests: int
@@ -69,15 +73,16 @@ class Figures:
     after_removal: int | None
     first_request: float | None
     late: float
+    jump: float
     errors: Mapping[str, int]
+    lost_by_second: Sequence[int]
 
 
 def figures(story: Story, rate: float) -> Figures:
     """Compute the figures."""
     lost = [request for request in story.requests if request.error]
-    errors: dict[str, int] = {}
-    for request in lost:
-        errors[request.error] = errors.get(request.error, 0) + 1
+    errors = Counter(request.error for request in lost)
+    by_second = Counter(int(request.at) for request in lost)
     first: dict[str, float] = {}
     for request in story.requests:
         if request.node in story.booted:
@@ -91,6 +96,8 @@ def figures(story: Story, rate: float) -> Figures:
         if story.removed
         else None,
         first_request=round(max(waits), 1) if waits else None,
-        late=max((request.at - number / rate for number, request in enumerate(story.requests)), default=0.0),
+        late=round(max((request.at - number / rate for number, request in enumerate(story.requests)), default=0.0), 2),
+        jump=round(story.jump, 1),
         errors=errors,
+        lost_by_second=[by_second.get(second, 0) for second in range(int(len(story.requests) / rate))],
     )

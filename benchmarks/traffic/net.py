@@ -1,4 +1,4 @@
-"""Network namespaces on a bridge. Everything happens in a user namespace of its own, so traffic never leaves the machine.
+"""Network namespaces on a bridge, all in a user namespace of their own, so that traffic never leaves the machine.
 
 The benchmark runs in the first network namespace, which has the bridge. Each node and each consumer has a namespace of
 its own, kept open by a file descriptor of this process, so all of them disappear with it.
@@ -26,17 +26,20 @@ class NetworkUnavailable(RuntimeError):
     """The network cannot be made here. The message names the culprit and the next step."""
 
 
-def unavailable() -> str:
-    """Why the network cannot be made; "" if it can."""
+def check() -> None:
+    """Check that the network can be made.
+
+    Raises:
+        NetworkUnavailable: it cannot.
+    """
     if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
         packages = " ".join(sorted({PROGRAMS[name] for name in missing}))
-        return f"{' and '.join(missing)} not installed: on Debian, run make deps or apt-get install {packages}"
+        raise NetworkUnavailable(f"{' and '.join(missing)} not installed: run make deps, or apt-get install {packages}")
     rule = "nft add table ip probe && ip link add probe type bridge"
     tried = subprocess.run([*ENTER, "sh", "-c", rule], capture_output=True, text=True, timeout=20, check=False)
-    if tried.returncode == 0:
-        return ""
-    said = " ".join(tried.stderr.split())[:200] or f"exit {tried.returncode}"
-    return f"a network namespace with a bridge and nftables cannot be made: {said}"
+    if tried.returncode != 0:
+        said = " ".join(tried.stderr.split())[:200] or f"exit {tried.returncode}"
+        raise NetworkUnavailable(f"a network namespace with a bridge and nftables cannot be made: {said}")
 
 
 def enter(arguments: Sequence[str]) -> int:
@@ -59,6 +62,7 @@ class Host:
 
     def __init__(self, number: int, address: str) -> None:
         self.address = address
+        self._closed = False
         self._port = f"port{number}"
         self._namespace = _new_namespace()
         self.path = f"/proc/{os.getpid()}/fd/{self._namespace}"
@@ -85,13 +89,15 @@ class Host:
         _run(["ip", "link", "set", self._port, state])
 
     def close(self) -> None:
-        """Remove the interface, as if the machine were gone."""
-        _run(["ip", "link", "delete", self._port])
-        os.close(self._namespace)
+        """Remove the interface, as if the machine were gone. A second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            _run(["ip", "link", "delete", self._port])
+            os.close(self._namespace)
 
 
 class Network:
-    """The bridge, and the hosts on it. It can be made once in a namespace."""
+    """The bridge, and the hosts on it. One at a time can exist in a namespace."""
 
     def __init__(self) -> None:
         lines = (
@@ -101,12 +107,18 @@ class Network:
             "link set bridge0 up",
         )
         _run(["ip", "-batch", "-"], "\n".join(lines))
-        self._number = 0
+        self._hosts: list[Host] = []
 
     def host(self, address: str) -> Host:
         """A new host with this address."""
-        self._number += 1
-        return Host(self._number, address)
+        self._hosts.append(Host(len(self._hosts), address))
+        return self._hosts[-1]
+
+    def close(self) -> None:
+        """Remove all hosts and the bridge."""
+        for host in self._hosts:
+            host.close()
+        _run(["ip", "link", "delete", "bridge0"])
 
 
 def _new_namespace() -> int:
@@ -124,7 +136,9 @@ def _new_namespace() -> int:
     thread.start()
     thread.join()
     if not made or made[0] < 0:
-        raise NetworkUnavailable(f"a network namespace cannot be made: {os.strerror(-made[0]) if made else 'no thread'}")
+        raise NetworkUnavailable(
+            f"a network namespace cannot be made: {os.strerror(-made[0]) if made else 'no thread'}"
+        )
     return made[0]
 
 

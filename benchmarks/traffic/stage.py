@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
 from benchmarks.subjects import GOREF
 from benchmarks.traffic.client import TIMEOUT
 from benchmarks.traffic.figures import Arm, Request, Story
-from benchmarks.traffic.net import GATEWAY, Host, Network
-from tests.support.api import STRATEGIC_PATCH, Api, ApiRefused, Object
+from benchmarks.traffic.net import GATEWAY, Network
+from tests.support.api import STRATEGIC_PATCH, ApiRefused, Object
 from tests.support.apiserver import binaries
 from tests.support.apiserver.process import Process, as_flags
 from tests.support.apiserver.server import ApiServer
@@ -36,6 +36,7 @@ NAMESPACE = "edge"
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 NODE_PORT = 30080
 NODES = 8
+STANDBY_NODES = 4
 NETWORK = "10.7.0.0/16"
 START = 120.0
 """Seconds for everything to be published; three are enough on an idle machine."""
@@ -57,7 +58,7 @@ class Machine:
         self.name = f"{cluster}-{number}"
         self.address = f"10.7.{1 + number // 200}.{1 + number % 200}"
         self._stage = stage
-        self._path = f"/api/v1/nodes/{self.name}"
+        self.path = f"/api/v1/nodes/{self.name}"
         self.server = stage.servers[cluster]
         self.host = stage.network.host(self.address)
         self.serve()
@@ -77,16 +78,16 @@ class Machine:
     def set_ready(self, status: str) -> None:
         """Set the Ready condition: ``True``, ``False`` or ``Unknown``."""
         condition = {"type": "Ready", "status": status, "lastTransitionTime": _now()}
-        self.server.api.patch(f"{self._path}/status", {"status": {"conditions": [condition]}}, STRATEGIC_PATCH)
+        self.server.api.patch(f"{self.path}/status", {"status": {"conditions": [condition]}}, STRATEGIC_PATCH)
 
     def cordon(self) -> None:
         """Set ``spec.unschedulable``."""
-        self.server.api.patch(self._path, {"spec": {"unschedulable": True}})
+        self.server.api.patch(self.path, {"spec": {"unschedulable": True}})
 
     def delete(self) -> None:
         """Delete the Node object. The machine still runs."""
         self._stage.removed[self.address] = time.monotonic()
-        self.server.api.delete(self._path)
+        self.server.api.delete(self.path)
 
     def power_off(self) -> None:
         """Remove the machine."""
@@ -100,7 +101,7 @@ class Consumer:
     def __init__(self, stage: Stage, arm: Arm, number: int) -> None:
         self.arm = arm
         self.host = stage.network.host(f"10.7.240.{1 + number}")
-        self._folder = stage.folder
+        self.folder = stage.folder
         self._sent = 0
         name = f"consumer-{arm}"
         add_node(stage.hub, name, self.host.address)  # kube-proxy asks for its own Node
@@ -165,7 +166,7 @@ class Client:
         options = {"source": consumer.host.address, "rate": RATE, "seconds": seconds, "begin": begin}
         argv = [sys.executable, "-m", "benchmarks.traffic.client", consumer.cluster_ip, "80"]
         argv = consumer.host.command([*argv, *as_flags({**options, "port-offset": offset})])
-        self._log = consumer._folder / f"client-{consumer.arm}.log"
+        self._log = consumer.folder / f"client-{consumer.arm}.log"
         self._process = Process(f"client of {consumer.arm}", argv, self._log)
         self._log.unlink(missing_ok=True)
         self._deadline = begin + seconds + TIMEOUT + 20
@@ -185,7 +186,9 @@ class Client:
             lines = [json.loads(line) for line in self._log.read_text().splitlines()]
         if self._process.alive or len(lines) != self._expected:
             self._process.kill()
-            raise BenchBroken(f"{self._process.name}: {len(lines)} requests, not {self._expected}\n{_tail(self._process)}")
+            raise BenchBroken(
+                f"{self._process.name}: {len(lines)} requests, not {self._expected}\n{_tail(self._process)}"
+            )
         sent_to = self._consumer.sent_to()
         return [Request(at, took, name, error, sent_to.get(port, "")) for port, at, took, name, error in lines]
 
@@ -203,10 +206,10 @@ class Stage:
         booted: when the Node of each new machine was created, by name.
     """
 
-    def __init__(self, folder: Path, arms: Sequence[Arm]) -> None:
+    def __init__(self, folder: Path, arms: Sequence[Arm], clusters: Sequence[str] = ("eu",)) -> None:
         self.folder = folder
         self.arms = tuple(arms)
-        self.network = Network()
+        self._clusters = tuple(clusters)
         self.servers: dict[str, ApiServer] = {}
         self.machines: list[Machine] = []
         self.removed: dict[str, float] = {}
@@ -224,29 +227,32 @@ class Stage:
         """The API server of the hub cluster."""
         return self.servers["hub"]
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            # The addresses: without a default route, the API server finds none; consumers reach the hub's over the bridge.
+            self.network = Network()
+            stack.callback(self.network.close)
+            # Without a default route, an API server finds no address. Consumers reach the hub's over the bridge.
             flags = ["--audit-log-path=", f"--advertise-address={GATEWAY}", "--bind-address=0.0.0.0"]
-            for name in ("hub", "eu"):
+            for name in ("hub", *self._clusters):
                 server = self.servers[name] = ApiServer(name, self.folder / name, flags=flags)
                 stack.callback(server.stop)
             with ThreadPoolExecutor() as pool:
                 list(pool.map(ApiServer.start, self.servers.values()))
             self.hub.api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-            self.hub.grant("hub", *HUB_RULES)
-            self.hub.kubeconfig(self.folder / "hub.kubeconfig", "hub")
-            self.servers["eu"].grant("hub", *NODE_RULES)
-            self.servers["eu"].kubeconfig(self.folder / "eu.kubeconfig", "hub")
+            for name, server in self.servers.items():
+                server.grant("hub", *(HUB_RULES if server is self.hub else NODE_RULES))
+                server.kubeconfig(self.folder / f"{name}.kubeconfig", "hub")
             self._backends = stack.enter_context(_backends_process())
             for _ in range(NODES):
                 self.boot()
+            for cluster in self._clusters[1:]:
+                for _ in range(STANDBY_NODES):
+                    Machine(self, cluster, next(self._numbers)).register()
+            stack.callback(self._kill_controllers)
             for number, arm in enumerate(self.arms):
                 consumer = self.consumers[arm] = Consumer(self, arm, number)
                 stack.callback(consumer.proxy.kill)
-                self._publish(arm)
-                if process := self.controllers.get(arm):
-                    stack.callback(process.kill)
+                self.control(arm)
             self.settle(START)
             self._stack = stack.pop_all()
         return self
@@ -268,13 +274,12 @@ class Stage:
         """Do this when the row has ended, the latest first."""
         self._undo.callback(action)
 
-    def boot(self) -> Machine:
+    def boot(self) -> None:
         """Start a machine that answers, then create its Node."""
         machine = Machine(self, "eu", next(self._numbers))
         self.booted[machine.name] = time.monotonic()
         machine.register()
         self.machines.append(machine)
-        return machine
 
     def backends(self, command: Object) -> None:
         """Send a command to the backends, and wait until it is carried out.
@@ -292,7 +297,7 @@ class Stage:
     # --- one row --------------------------------------------------------------------------------------
 
     def play(self, seconds: float, script: Callable[[Stage], None]) -> dict[Arm, Story]:
-        """Let the script run while every consumer sends requests, then repair everything.
+        """Let the script run while every consumer sends requests, then undo what the row did.
 
         Raises:
             BenchBroken: a part of the bench failed.
@@ -312,7 +317,6 @@ class Stage:
             for client in clients.values():
                 client.kill()
             self._undo.close()
-        self.settle(SETTLE)
         return stories
 
     def _story(self, requests: Sequence[Request], clock: float) -> Story:
@@ -359,18 +363,24 @@ class Stage:
             for address in endpoint["addresses"]
         }
 
+    def _kill_controllers(self) -> None:
+        for process in self.controllers.values():
+            process.kill()
+
     def _check_parts(self) -> None:
         for process in (*(consumer.proxy for consumer in self.consumers.values()), *self.controllers.values()):
             if not process.alive:
                 raise BenchBroken(f"{process.name} has ended\n{_tail(process)}")
 
     def _log_tail(self, arm: Arm) -> str:
-        return "\n".join(_tail(process) for process in (self.controllers.get(arm), self.consumers[arm].proxy) if process)
+        return "\n".join(
+            _tail(process) for process in (self.controllers.get(arm), self.consumers[arm].proxy) if process
+        )
 
     # --- the arms ---------------------------------------------------------------------------------------
 
-    def _publish(self, arm: Arm) -> None:
-        """Write the slices of an arm, or start its controller."""
+    def control(self, arm: Arm) -> None:
+        """Write the slices of an arm, or start its controller; one that already runs is the caller's to stop."""
         if arm == "static":
             self._write_static()
             return
@@ -380,9 +390,7 @@ class Stage:
 
     def _write_static(self) -> None:
         """Write the slice of the static arm: what an administrator would do by hand."""
-        endpoints = [
-            {"addresses": [machine.address], "conditions": {"ready": True}} for machine in self.machines
-        ]
+        endpoints = [{"addresses": [machine.address], "conditions": {"ready": True}} for machine in self.machines]
         labels = {"kubernetes.io/service-name": "static", "endpointslice.kubernetes.io/managed-by": "nobody"}
         body = {
             "metadata": {"name": "static", "labels": labels},
@@ -408,8 +416,13 @@ class Stage:
         file.write_text(json.dumps(content))
         return [str(binaries.ensure_go_program(GOREF)), "-config", str(file)]
 
-    def registry(self, arm: Arm) -> Object:
-        """The clusters.yaml of an arm of the hub: all defaults except those that the arm is about."""
+    def registry(self, arm: Arm, cluster: Object | None = None, **more: Any) -> Object:
+        """The clusters.yaml of an arm of the hub: all defaults except those that the arm is about.
+
+        Args:
+            cluster: further keys of the clusters.
+            more: further keys of the Service.
+        """
         service: Object = {
             "name": arm,
             "namespace": NAMESPACE,
@@ -420,13 +433,17 @@ class Stage:
             service["health"] = {"mode": "http", "path": "/"}
         if arm == "drain":
             service["drain"] = "30s"
-        cluster = {
-            "name": "eu",
-            "kubeconfig": {"path": str(self.folder / "eu.kubeconfig")},
-            "allowedCIDRs": [NETWORK],
-            "provider": {"name": "node-addresses"},
-        }
-        return {"version": 1, "owner": arm, "clusters": [cluster], "services": [service]}
+        clusters = [
+            {
+                "name": name,
+                "kubeconfig": {"path": str(self.folder / f"{name}.kubeconfig")},
+                "allowedCIDRs": [NETWORK],
+                "provider": {"name": "node-addresses"},
+                **(cluster or {}),
+            }
+            for name in self._clusters
+        ]
+        return {"version": 1, "owner": arm, "clusters": clusters, "services": [{**service, **more}]}
 
     def write_registry(self, arm: Arm, content: Mapping[str, Any]) -> Path:
         """Replace an arm's clusters.yaml in one step, as an editor does."""
@@ -451,7 +468,10 @@ class Stage:
         """A kubeconfig for hosts on the bridge."""
         file = self.hub.kubeconfig(self.folder / "outside.kubeconfig")
         content = yaml.safe_load(file.read_text())
-        content["clusters"][0]["cluster"] |= {"server": f"https://{GATEWAY}:{self.hub.port}", "tls-server-name": "localhost"}
+        content["clusters"][0]["cluster"] |= {
+            "server": f"https://{GATEWAY}:{self.hub.port}",
+            "tls-server-name": "localhost",
+        }
         file.write_text(yaml.safe_dump(content))
         return file
 
