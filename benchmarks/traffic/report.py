@@ -58,9 +58,8 @@ def document(result: Mapping[str, Any], found: Found) -> str:
     machine = result["machine"]
     arms = [arm for arm in ARMS if any(arm in figures for figures in found.values())]
     lines = [
-        f"Measured on {result['date']}: {machine['cores']} cores, {machine['memory_gb']} GB memory, Python "
-        f"{machine['python']},",
-        f"Go {machine['go']}, Kubernetes {machine['kubernetes']}, {RATE:g} requests/s for each arm.",
+        f"Measured on {result['date']} with {RATE:g} requests/s per arm: {machine['cores']} cores, {machine['memory_gb']} GB,",
+        f"Python {machine['python']}, Go {machine['go']}, Kubernetes {machine['kubernetes']}.",
         "",
         "Requests lost, of all that were sent:",
         "",

@@ -88,11 +88,9 @@ def hub_killed(stage: Stage) -> None:
     """Kill the controllers with SIGKILL, and start them again."""
     stage.at(FAULT)
     stage.fault()
-    for controller in stage.controllers.values():
-        controller.kill()
+    stage.kill_controllers()
     stage.at(FAULT + 7)
-    for controller in stage.controllers.values():
-        controller.start()
+    stage.restart_controllers()
 
 
 def link_down(stage: Stage) -> None:
@@ -157,6 +155,7 @@ def remote_api_rebuilt(stage: Stage) -> None:
     shutil.rmtree(server.folder / "data")
     server.ensure_running()
     server.grant("hub", *NODE_RULES)
+    stage.afterwards(stage.restart_controllers)  # the reference waits for resourceVersions of the lost etcd
     stage.at(FAULT + 20)
     for machine in stage.machines:
         machine.register()

@@ -248,7 +248,7 @@ class Stage:
             for cluster in self._clusters[1:]:
                 for _ in range(STANDBY_NODES):
                     Machine(self, cluster, next(self._numbers)).register()
-            stack.callback(self._kill_controllers)
+            stack.callback(self.kill_controllers)
             for number, arm in enumerate(self.arms):
                 consumer = self.consumers[arm] = Consumer(self, arm, number)
                 stack.callback(consumer.proxy.kill)
@@ -280,6 +280,17 @@ class Stage:
         self.booted[machine.name] = time.monotonic()
         machine.register()
         self.machines.append(machine)
+
+    def kill_controllers(self) -> None:
+        """Send SIGKILL to every controller."""
+        for process in self.controllers.values():
+            process.kill()
+
+    def restart_controllers(self) -> None:
+        """Start every controller, after a SIGKILL if it runs."""
+        self.kill_controllers()
+        for process in self.controllers.values():
+            process.start()
 
     def backends(self, command: Object) -> None:
         """Send a command to the backends, and wait until it is carried out.
@@ -362,10 +373,6 @@ class Stage:
             if endpoint["conditions"].get("ready", True)
             for address in endpoint["addresses"]
         }
-
-    def _kill_controllers(self) -> None:
-        for process in self.controllers.values():
-            process.kill()
 
     def _check_parts(self) -> None:
         for process in (*(consumer.proxy for consumer in self.consumers.values()), *self.controllers.values()):
