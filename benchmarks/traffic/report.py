@@ -58,8 +58,9 @@ def document(result: Mapping[str, Any], found: Found) -> str:
     machine = result["machine"]
     arms = [arm for arm in ARMS if any(arm in figures for figures in found.values())]
     lines = [
-        f"Measured on {result['date']} with {RATE:g} requests/s per arm: {machine['cores']} cores, {machine['memory_gb']} GB,",
-        f"Python {machine['python']}, Go {machine['go']}, Kubernetes {machine['kubernetes']}.",
+        f"Measured on {result['date']} on {machine['cores']} cores with {machine['memory_gb']} GB memory,",
+        f"Python {machine['python']}, Go {machine['go']} and Kubernetes {machine['kubernetes']}.",
+        f"Each arm got {RATE:g} requests/s.",
         "",
         "Requests lost, of all that were sent:",
         "",
