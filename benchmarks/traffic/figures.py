@@ -10,6 +10,9 @@ from typing import Literal, NamedTuple
 Arm = Literal["static", "reference", "hub", "health", "drain"]
 ARMS: tuple[Arm, ...] = ("static", "reference", "hub", "health", "drain")
 HUB_ARMS = ARMS[2:]
+ConsumerName = Literal["kube-proxy", "envoy"]
+RATE = 200.0
+"""Requests per second of each arm."""
 
 
 class Request(NamedTuple):
@@ -28,10 +31,6 @@ class Request(NamedTuple):
     node: str
     error: str
     address: str
-
-    def since(self, begin: float) -> Request:
-        """The same request, with its start counted from ``begin``."""
-        return self._replace(at=self.at - begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class Figures:
     lost_by_second: Sequence[int]
 
 
-def figures(story: Story, rate: float) -> Figures:
+def figures(story: Story, rate: float = RATE) -> Figures:
     """Compute the figures."""
     lost = [request for request in story.requests if request.error]
     errors = Counter(request.error for request in lost)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.plot import Axis, Panel, Series, svg
-from benchmarks.traffic.figures import ARMS, HUB_ARMS, Arm, Figures
+from benchmarks.traffic.figures import ARMS, HUB_ARMS, RATE, Arm, ConsumerName, Figures
 from benchmarks.traffic.rows import ROWS, Row
-from benchmarks.traffic.stage import RATE
 
 BEGIN, END = "<!-- traffic: begin (make traffic) -->", "<!-- traffic: end -->"
 DEAD_NODE_SECONDS = 3 * 5.0 + 3.0 + 1.0
@@ -53,34 +52,38 @@ def _goals(row: Row, figures: Mapping[Arm, Figures]) -> Iterable[Goal]:
             yield Goal(row.name, arm, "no more lost than by the reference", lost <= most)
 
 
-def document(result: Mapping[str, Any], found: Found) -> str:
+def document(result: Mapping[str, Any], found: Mapping[ConsumerName, Found]) -> str:
     """Return the measured block of docs/traffic.md."""
     machine = result["machine"]
-    arms = [arm for arm in ARMS if any(arm in figures for figures in found.values())]
     lines = [
         f"Measured on {result['date']} on {machine['cores']} cores with {machine['memory_gb']} GB memory,",
         f"Python {machine['python']}, Go {machine['go']} and Kubernetes {machine['kubernetes']}.",
         f"Each arm got {RATE:g} requests/s.",
-        "",
-        "Requests lost, of all that were sent:",
-        "",
-        *_table(found, arms, lambda one: f"{one.lost:,}", goals(found)),
-        "",
-        "Seconds from the fault to the start of the last lost request:",
-        "",
-        *_table(found, arms, lambda one: _seconds(one.last_lost)),
-        "",
-        "Requests sent to an address after its Node was deleted:",
-        "",
-        *_table(found, arms, lambda one: "–" if one.after_removal is None else f"{one.after_removal:,}"),
-        "",
-        "Seconds from the creation of a Node until its first request; the slowest of all new nodes:",
-        "",
-        *_table(found, arms, lambda one: _seconds(one.first_request)),
     ]
-    missed = [f"- {goal.row}, {goal.arm}: {goal.text}" for goal in goals(found) if not goal.met]
-    notes = [*missed, *(f"- {problem}" for problem in result["problems"])]
-    return "\n".join(lines + (["", "Missed goals and problems:", "", *notes] if notes else []))
+    notes = []
+    for consumer, rows in found.items():
+        lines += ["", f"## Through {consumer}", "", *_tables(rows)]
+        notes += [f"- {consumer}: {goal.row}, {goal.arm}: {goal.text}" for goal in goals(rows) if not goal.met]
+    notes += [f"- {problem}" for problem in result["problems"]]
+    return "\n".join(lines + (["", "## Missed goals and problems", "", *notes] if notes else []))
+
+
+def _tables(found: Found) -> list[str]:
+    arms = [arm for arm in ARMS if any(arm in figures for figures in found.values())]
+    parts: dict[str, Callable[[Figures], str]] = {
+        "Requests lost": lambda one: f"{one.lost:,}",
+        "Seconds from the fault to the start of the last lost request": lambda one: _seconds(one.last_lost),
+        "Requests sent to an address after its Node was deleted": lambda one: _count(one.after_removal),
+        "Seconds from the creation of a Node to its first request (the slowest new node)": lambda one: _seconds(
+            one.first_request
+        ),
+    }
+    lines: list[str] = []
+    for title, cell in parts.items():
+        table = _table(found, arms, cell, goals(found) if title == "Requests lost" else None)
+        if len(table) > 2:  # else no row has such a figure
+            lines += ["", f"{title}:", "", *table]
+    return lines[1:]
 
 
 def problems(row: str, figures: Mapping[Arm, Figures]) -> list[str]:
@@ -125,6 +128,10 @@ def _table(
             continue
         lines.append(f"| {' | '.join([name, *cells])} |")
     return lines
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
 
 
 def _seconds(value: float | None) -> str:

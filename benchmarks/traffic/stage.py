@@ -20,8 +20,18 @@ from typing import Any, Self
 import yaml
 
 from benchmarks.subjects import GOREF
-from benchmarks.traffic.client import TIMEOUT
-from benchmarks.traffic.figures import Arm, Request, Story
+from benchmarks.traffic.consumers import (
+    NAMESPACE,
+    NODE_PORT,
+    BenchBroken,
+    Client,
+    Consumer,
+    Contour,
+    Envoy,
+    KubeProxy,
+    tail,
+)
+from benchmarks.traffic.figures import RATE, Arm, ConsumerName, Request, Story
 from benchmarks.traffic.net import GATEWAY, Network
 from tests.support.api import STRATEGIC_PATCH, ApiRefused, Object
 from tests.support.apiserver import binaries
@@ -31,10 +41,7 @@ from tests.support.hub import HUB_RULES, NODE_RULES, add_node
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
-KUBE_PROXY = Path(__file__).parent / "kube-proxy"
-NAMESPACE = "edge"
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
-NODE_PORT = 30080
 NODES = 8
 STANDBY_NODES = 4
 NETWORK = "10.7.0.0/16"
@@ -44,11 +51,6 @@ SETTLE = 60.0
 """Seconds for the arms to recover after a row: the hub looks again for an unreachable cluster after at most 30 s."""
 ARRIVED = 2.0
 """Seconds until kube-proxy has applied what is published: it applies changes at most once per second."""
-RATE = 200.0
-
-
-class BenchBroken(RuntimeError):
-    """A part of the bench failed, so a row has no result. The message names the part and ends with its log."""
 
 
 class Machine:
@@ -58,6 +60,7 @@ class Machine:
         self.name = f"{cluster}-{number}"
         self.address = f"10.7.{1 + number // 200}.{1 + number % 200}"
         self._stage = stage
+        stage.addresses[self.name] = self.address
         self.path = f"/api/v1/nodes/{self.name}"
         self.server = stage.servers[cluster]
         self.host = stage.network.host(self.address)
@@ -95,108 +98,6 @@ class Machine:
         self.host.close()
 
 
-class Consumer:
-    """A host with kube-proxy, from which the client of one arm sends its requests."""
-
-    def __init__(self, stage: Stage, arm: Arm, number: int) -> None:
-        self.arm = arm
-        self.host = stage.network.host(f"10.7.240.{1 + number}")
-        self.folder = stage.folder
-        self._sent = 0
-        name = f"consumer-{arm}"
-        add_node(stage.hub, name, self.host.address)  # kube-proxy asks for its own Node
-        body = {
-            "metadata": {"name": arm},
-            "spec": {"ports": [{"port": 80, "targetPort": NODE_PORT}]},
-        }
-        made = stage.hub.api.post(f"/api/v1/namespaces/{NAMESPACE}/services", body)
-        self.cluster_ip = str(made["spec"]["clusterIP"])
-        flags = {
-            "kubeconfig": stage.outside_kubeconfig(),
-            "proxy-mode": "nftables",
-            "hostname-override": name,
-            "conntrack-max-per-core": 0,  # these three are not a namespace's to set
-            "conntrack-tcp-timeout-established": "0s",
-            "conntrack-tcp-timeout-close-wait": "0s",
-            "healthz-bind-address": "127.0.0.1:10256",
-            "metrics-bind-address": "127.0.0.1:10249",
-        }
-        argv = self.host.command([str(binaries.ensure_go_program(KUBE_PROXY)), *as_flags(flags)])
-        self.proxy = Process(f"kube-proxy of {arm}", argv, stage.folder / f"{name}.log")
-        self.proxy.start()
-        # Which address a request was sent to, by its source port, also if nothing ever answers.
-        self.host.run(
-            ["nft", "-f", "-"],
-            "table ip traffic {\n"
-            " set sent { type inet_service . ipv4_addr; flags dynamic; size 65535; }\n"
-            " chain sending { type filter hook postrouting priority 150;\n"
-            f"  tcp flags & (syn | ack) == syn tcp dport {NODE_PORT} update @sent {{ tcp sport . ip daddr }}; }}\n"
-            "}\n",
-        )
-
-    def knows(self, address: str) -> bool:
-        """Whether kube-proxy sends requests to this address."""
-        listed = self.host.run(["nft", "list", "ruleset", "ip"])
-        return f"{address} . {NODE_PORT}" in listed or f"{address}:{NODE_PORT}" in listed
-
-    def client(self, begin: float, seconds: float) -> Client:
-        """Start a client, whose first request is at ``begin``."""
-        self.host.run(["nft", "flush", "set", "ip", "traffic", "sent"])
-        client = Client(self, begin, seconds, self._sent)
-        self._sent += round(RATE * seconds)
-        return client
-
-    def sent_to(self) -> dict[int, str]:
-        """The address that each request was sent to, by source port."""
-        listed = json.loads(self.host.run(["nft", "-j", "list", "set", "ip", "traffic", "sent"]))
-        found: dict[int, str] = {}
-        for entry in listed["nftables"]:
-            for element in entry.get("set", {}).get("elem", ()):
-                pair = element.get("elem", element).get("val", element) if "elem" in element else element
-                port, address = pair["concat"]
-                found[int(port)] = address
-        return found
-
-
-class Client:
-    """A running client."""
-
-    def __init__(self, consumer: Consumer, begin: float, seconds: float, offset: int) -> None:
-        self._consumer = consumer
-        options = {"source": consumer.host.address, "rate": RATE, "seconds": seconds, "begin": begin}
-        argv = [sys.executable, "-m", "benchmarks.traffic.client", consumer.cluster_ip, "80"]
-        argv = consumer.host.command([*argv, *as_flags({**options, "port-offset": offset})])
-        self._log = consumer.folder / f"client-{consumer.arm}.log"
-        self._process = Process(f"client of {consumer.arm}", argv, self._log)
-        self._log.unlink(missing_ok=True)
-        self._deadline = begin + seconds + TIMEOUT + 20
-        self._expected = round(RATE * seconds)
-        self._process.start()
-
-    def result(self) -> list[Request]:
-        """Wait for the end, and return the requests.
-
-        Raises:
-            BenchBroken: the client did not make all its requests.
-        """
-        while self._process.alive and time.monotonic() < self._deadline:
-            time.sleep(0.05)
-        lines = []
-        with contextlib.suppress(ValueError):
-            lines = [json.loads(line) for line in self._log.read_text().splitlines()]
-        if self._process.alive or len(lines) != self._expected:
-            self._process.kill()
-            raise BenchBroken(
-                f"{self._process.name}: {len(lines)} requests, not {self._expected}\n{_tail(self._process)}"
-            )
-        sent_to = self._consumer.sent_to()
-        return [Request(at, took, name, error, sent_to.get(port, "")) for port, at, took, name, error in lines]
-
-    def kill(self) -> None:
-        """End it early."""
-        self._process.kill()
-
-
 class Stage:
     """Everything of a benchmark; a context manager.
 
@@ -204,9 +105,12 @@ class Stage:
         machines: the nodes that exist, oldest first.
         removed: when the Node of each address was deleted.
         booted: when the Node of each new machine was created, by name.
+        addresses: the address of each machine, by name, also after its end.
+        parts: processes that must live all the time.
     """
 
-    def __init__(self, folder: Path, arms: Sequence[Arm], clusters: Sequence[str] = ("eu",)) -> None:
+    def __init__(self, folder: Path, consumer: ConsumerName, arms: Sequence[Arm], clusters: Sequence[str]) -> None:
+        self._consumer = consumer
         self.folder = folder
         self.arms = tuple(arms)
         self._clusters = tuple(clusters)
@@ -216,7 +120,10 @@ class Stage:
         self.booted: dict[str, float] = {}
         self.controllers: dict[Arm, Process] = {}
         self.consumers: dict[Arm, Consumer] = {}
+        self.addresses: dict[str, str] = {}
+        self.parts: list[Process] = []
         self.begin = 0.0
+        self._sent = 0
         self.fault_at: float | None = None
         self._numbers = itertools.count(0)
         self._stack = contextlib.ExitStack()
@@ -249,13 +156,31 @@ class Stage:
                 for _ in range(STANDBY_NODES):
                     Machine(self, cluster, next(self._numbers)).register()
             stack.callback(self.kill_controllers)
-            for number, arm in enumerate(self.arms):
-                consumer = self.consumers[arm] = Consumer(self, arm, number)
-                stack.callback(consumer.proxy.kill)
+            self._start_consumers(stack)
+            for arm in self.arms:
                 self.control(arm)
             self.settle(START)
             self._stack = stack.pop_all()
         return self
+
+    def _start_consumers(self, stack: contextlib.ExitStack) -> None:
+        kubeconfig = self._outside_kubeconfig()
+        contour: Contour | None = None
+        if self._consumer == "envoy":
+            contour = Contour(self.hub, self.folder, kubeconfig)
+            self.parts.append(contour.process)
+            stack.callback(contour.process.kill)
+        for number, arm in enumerate(self.arms):
+            host = self.network.host(f"10.7.240.{1 + number}")
+            body = {"metadata": {"name": arm}, "spec": {"ports": [{"port": 80, "targetPort": NODE_PORT}]}}
+            made = self.hub.api.post(f"/api/v1/namespaces/{NAMESPACE}/services", body)
+            self.consumers[arm] = consumer = (
+                Envoy(arm, host, self.hub, contour)
+                if contour
+                else KubeProxy(arm, host, str(made["spec"]["clusterIP"]), self.hub, kubeconfig)
+            )
+            self.parts.append(consumer.process)
+            stack.callback(consumer.process.kill)
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -318,7 +243,8 @@ class Stage:
         self.fault_at = None
         self.begin = time.monotonic() + 1.0
         clock = time.time() - time.monotonic()
-        clients = {arm: consumer.client(self.begin, seconds) for arm, consumer in self.consumers.items()}
+        clients = {arm: Client(consumer, self.begin, seconds, self._sent) for arm, consumer in self.consumers.items()}
+        self._sent += round(RATE * seconds)
         try:
             script(self)
             requests = {arm: client.result() for arm, client in clients.items()}
@@ -332,7 +258,12 @@ class Stage:
 
     def _story(self, requests: Sequence[Request], clock: float) -> Story:
         return Story(
-            [request.since(self.begin) for request in requests],
+            [
+                request._replace(
+                    at=request.at - self.begin, address=request.address or self.addresses.get(request.node, "")
+                )
+                for request in requests
+            ],
             (self.fault_at or self.begin) - self.begin,
             {address: at - self.begin for address, at in self.removed.items()},
             {name: at - self.begin for name, at in self.booted.items()},
@@ -352,8 +283,9 @@ class Stage:
                 if arm == "static" and self.ready(arm) != wanted:
                     self._write_static()
                 assert self.ready(arm) == wanted, f"{sorted(self.ready(arm))} is ready, not {sorted(wanted)}"
-                unused = [address for address in sorted(wanted) if not consumer.knows(address)]
-                assert not unused, f"kube-proxy does not use {unused}"
+                used = consumer.uses()
+                unused = [address for address in sorted(wanted) if f"{address}:{NODE_PORT}" not in used]
+                assert not unused, f"{consumer.process.name} does not use {unused}"
                 return True
 
             try:
@@ -375,13 +307,13 @@ class Stage:
         }
 
     def _check_parts(self) -> None:
-        for process in (*(consumer.proxy for consumer in self.consumers.values()), *self.controllers.values()):
+        for process in (*self.parts, *self.controllers.values()):
             if not process.alive:
-                raise BenchBroken(f"{process.name} has ended\n{_tail(process)}")
+                raise BenchBroken(f"{process.name} has ended\n{tail(process)}")
 
     def _log_tail(self, arm: Arm) -> str:
         return "\n".join(
-            _tail(process) for process in (self.controllers.get(arm), self.consumers[arm].proxy) if process
+            tail(process) for process in (self.controllers.get(arm), self.consumers[arm].process) if process
         )
 
     # --- the arms ---------------------------------------------------------------------------------------
@@ -471,7 +403,7 @@ class Stage:
         }
         return [sys.executable, "-m", "hub", "run", *as_flags(options)]
 
-    def outside_kubeconfig(self) -> Path:
+    def _outside_kubeconfig(self) -> Path:
         """A kubeconfig for hosts on the bridge."""
         file = self.hub.kubeconfig(self.folder / "outside.kubeconfig")
         content = yaml.safe_load(file.read_text())
@@ -491,10 +423,6 @@ def _backends_process() -> Iterator[subprocess.Popen[str]]:
             yield child
         finally:
             child.kill()
-
-
-def _tail(process: Process) -> str:
-    return f"--- {process.log}\n{process.log_tail()}"
 
 
 def _now() -> str:

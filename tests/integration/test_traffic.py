@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.traffic import net
-from benchmarks.traffic.stage import KUBE_PROXY
+from benchmarks.traffic.consumers import KUBE_PROXY
 from tests.support.apiserver import binaries
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ from benchmarks.traffic.rows import Row
 
 def die(stage):
     stage.at(1.0)
-    stage.consumers["static"].proxy.kill()
+    stage.consumers["static"].process.kill()
 
 traffic.ROWS = (Row("calm", "", 2.0, lambda stage: None), Row("dies", "", 3.0, die))
 sys.exit(traffic.main(["--arms", "static", "--json"]))

@@ -78,15 +78,15 @@ def test_document_has_every_row_and_the_problems() -> None:
     """A missed goal is in the table, and named below it."""
     machine = {"cores": 2, "memory_gb": 24, "python": "3.11", "go": "1.26", "kubernetes": "1.35.4"}
     result = {"date": "2026-01-02", "machine": machine, "problems": ["kube-proxy of hub has ended"]}
-    found: report.Found = {
+    rows: report.Found = {
         "drain": {"reference": ANSWERED, "hub": dataclasses.replace(ANSWERED, lost=2000, last_lost=1.5)},
         "node flaps": {"reference": ANSWERED, "hub": ANSWERED},
     }
-    text = report.document(result, found)
+    text = report.document(result, {"kube-proxy": rows})
     assert "| drain | 0 | 2,000 | missed |" in text
     assert "| node flaps | 0 | 0 | met |" in text
     assert "| drain | – | 1.5 |" in text
-    assert "- drain, hub: 0 lost\n" in text
+    assert "- kube-proxy: drain, hub: 0 lost\n" in text
     assert text.endswith("- kube-proxy of hub has ended")
 
 
@@ -99,7 +99,8 @@ def test_picture_draws_the_rows_with_loss() -> None:
 
 def test_command_line_names_what_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     """Unknown rows and arms are refused; --quick has five rows and two arms."""
-    assert (len(parse(["--quick"]).rows), parse(["--quick"]).arms) == (5, ["reference", "health"])
+    assert [*parse(["--quick"]).rows] == ["kube-proxy"]
+    assert (len(parse(["--quick"]).rows["kube-proxy"]), parse(["--quick"]).arms) == (5, ["reference", "health"])
     with pytest.raises(SystemExit):
         parse(["--rows", "drain,drian"])
     assert "'drian' is not one of: rotation, drain" in capsys.readouterr().err
