@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
@@ -28,6 +29,7 @@ def test_lost_requests_are_counted_by_error_and_second() -> None:
     assert (found.requests, found.lost, found.last_lost, found.errors) == (20, 3, 0.8, {"refused": 3})
     assert found.lost_by_second == [1, 2]
     assert (found.after_removal, found.first_request) == (None, None)
+    assert Figures(**json.loads(json.dumps(dataclasses.asdict(found)))) == found  # saved and read again
 
 
 def test_requests_after_a_removal_are_those_sent_to_its_address() -> None:
