@@ -68,11 +68,11 @@ def _allocations(section: Mapping[str, Any] | None, variables: Variables) -> dic
         return None
     return {
         "enabled": True,
-        "crd": Noted(False, _CRD),
+        "crd": Noted(value=False, note=_CRD),
         "namespaces": Noted([], _WORKLOADS),
         **({"clusterName": name} if (name := variables.values.get("CLUSTER_NAME")) else {}),
         **({"interlock": section["interlock"]} if "interlock" in section else {}),
-        "metadataServer": Noted(True, _METADATA),
+        "metadataServer": Noted(value=True, note=_METADATA),
     }
 
 
