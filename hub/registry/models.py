@@ -96,6 +96,11 @@ CelText = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 4096, "examples": ["cluster == 'local'"]}),
 ]
 HostName = Annotated[str, PlainValidator(values.host), _schema(values.HOST_PATTERN, "shop.example.com", longest=253)]
+GrpcService = Annotated[
+    str,
+    PlainValidator(values.grpc_service),
+    WithJsonSchema({"type": "string", "maxLength": 253, "pattern": "^[!-~]*$", "examples": ["shop.v1.Cart"]}),
+]
 HttpPath = Annotated[str, PlainValidator(values.http_path), _schema("/[!-~]*", "/healthz?ready=1", longest=1024)]
 StatusRange = Annotated[
     tuple[int, int],
@@ -188,7 +193,7 @@ class Unreachable(Section):
 class Health(Section):
     """Active checks of the published addresses (docs/how-to/health.md)."""
 
-    mode: Literal["off", "tcp", "http", "https"] | None = optional("How to probe.", "off")
+    mode: Literal["off", "tcp", "http", "https", "grpc", "grpcs"] | None = optional("How to probe.", "off")
     port: PortNumber | None = optional("Port to probe; default: the first TCP port that is published.")
     health_check_node_port: ObjectName | None = optional(
         "Probe the healthCheckNodePort of this Service (namespace/name) of the remote cluster."
@@ -200,12 +205,17 @@ class Health(Section):
     on_fail: Literal["not-ready", "remove"] | None = optional("What happens to an unhealthy address.", "not-ready")
     path: HttpPath | None = optional("Path, and query, of an HTTP probe.", "/")
     method: Literal["GET", "HEAD", "OPTIONS"] | None = optional("Method of an HTTP probe.", "GET")
-    host: HostName | None = optional("Host header; default: the address.")
+    host: HostName | None = optional(
+        "Host header of an HTTP probe, `:authority` of a gRPC probe; default: the address."
+    )
     headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=32)] | None = optional(
         "Additional headers of an HTTP probe. No secrets.", {}
     )
     status: list[StatusRange] | None = optional(
         "Statuses that pass. Redirects are not followed.", ["200-399"], min_length=1, max_length=32
+    )
+    grpc_service: GrpcService | None = optional(
+        "The service that a gRPC probe asks for; default: the server as a whole.", ""
     )
     server_name: Subdomain | None = optional("Name for SNI and in the certificate; default: the address.")
     ca: FilePath | None = optional(

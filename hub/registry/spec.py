@@ -97,14 +97,15 @@ class HealthPolicy(msgspec.Struct, frozen=True):
     Attributes:
         port: None = the first TCP port that is published.
         service: the Service whose healthCheckNodePort is probed; None = probe ``port``.
-        host: the Host header; "" = the address.
+        host: the Host header, or :authority of grpc; "" = the address.
         headers: (name, value) pairs, sorted.
         status: ranges (first, last) of accepted HTTP statuses, sorted.
         server_name: for SNI and the certificate; "" = the address.
         ca: absolute path of a file with trusted certificates; "" = the system's.
+        grpc_service: the service that is asked for; "" = the server as a whole.
     """
 
-    mode: Literal["off", "tcp", "http", "https"] = "off"
+    mode: Literal["off", "tcp", "http", "https", "grpc", "grpcs"] = "off"
     port: int | None = None
     interval: float = 5.0
     timeout: float = 3.0
@@ -120,6 +121,7 @@ class HealthPolicy(msgspec.Struct, frozen=True):
     ca: str = ""
     insecure: bool = False
     service: TargetKey | None = None
+    grpc_service: str = ""
 
 
 class ProviderRef(msgspec.Struct, frozen=True):

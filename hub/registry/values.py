@@ -441,6 +441,16 @@ def host(value: object) -> str:
     return written
 
 
+def grpc_service(value: object) -> str:
+    """The name of a gRPC service, as the server knows it; may be empty."""
+    if value == "":
+        return ""
+    written = text(value)
+    if len(written) > NAME_LIMIT or not written.isascii() or " " in written:
+        raise BadValue(f"is not the name of a gRPC service: {shown(written)}", "such as shop.v1.Cart")
+    return written
+
+
 def http_path(value: object) -> str:
     """The path, and query, of an HTTP request."""
     written = text(value)
