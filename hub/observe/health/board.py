@@ -83,12 +83,12 @@ class _Checked(msgspec.Struct, eq=False):
         return self.verdicts
 
 
-def _exchanges(check: Check) -> Callable[[str], Exchange]:
-    """Makes the exchange with an address. Loads the libraries for HTTP/2 if the check needs them."""
+def exchanges(check: Check) -> Callable[[str], Exchange]:
+    """A function that makes the exchange with an address. Loads the libraries for HTTP/2 if the check needs them."""
     if check.mode in ("grpc", "grpcs"):
-        from hub.observe.health.grpc import exchanges
+        from hub.observe.health import grpc
 
-        return exchanges(check)
+        return grpc.exchanges(check)
     return lambda address: HttpExchange(check, address)
 
 
@@ -215,7 +215,7 @@ class Board:
     def _opener(self, check: Check) -> Opener:
         if check.mode == "tcp":
             return lambda sock, _: TcpFlight(sock)
-        exchange = _exchanges(check)
+        exchange = exchanges(check)
         if not check.tls:
             return lambda sock, address: StreamFlight(sock, exchange(address))
         trusted = self._trusts.get(trust_of(check))

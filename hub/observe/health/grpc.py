@@ -95,7 +95,7 @@ class _Refused(Exception):
 
 
 def exchanges(check: Check) -> Callable[[str], GrpcExchange]:
-    """Makes the exchange with an address; what all addresses have in common is encoded once."""
+    """A function that makes the exchange with an address; what all addresses have in common is encoded once."""
     encoder = Encoder()
     scheme = "https" if check.tls else "http"
     before = encoder.encode([(":method", "POST"), (":scheme", scheme), (":path", "/grpc.health.v1.Health/Check")])
@@ -224,7 +224,7 @@ class GrpcExchange:
         if self._message[:5] != b"\0" + (len(self._message) - 5).to_bytes(4, "big", signed=True):
             raise _Refused("a broken message")
         try:
-            states = [value for number, value in fields(self._message[5:]) if number == 1]
+            states = [value for number, value in fields(self._message[5:]) if number == 1 and isinstance(value, int)]
         except ProtobufError:
             raise _Refused("a broken message") from None
         name = _name(_SERVING, states[-1] if states else 0)
@@ -248,6 +248,6 @@ def _check_start(received: bytes) -> None:
         raise _Refused("not an HTTP/2 answer")
 
 
-def _name(names: Sequence[str], number: object) -> str:
+def _name(names: Sequence[str], number: int) -> str:
     """The name of a number from the server."""
-    return names[number] if isinstance(number, int) and number < len(names) else f"code {number}"
+    return names[number] if number < len(names) else f"code {number}"
