@@ -158,6 +158,13 @@ def interim(connection: H2Connection, stream: int) -> None:
     reply(connection, stream, message(SERVING))
 
 
+def repeating(connection: H2Connection, stream: int) -> None:
+    """Repeat a header in the trailers, which refer to it by its index."""
+    connection.send_headers(stream, [(":status", "200"), ("content-type", "application/grpc"), ("x-trace", "a1b2")])
+    connection.send_data(stream, message(SERVING))
+    connection.send_headers(stream, [("x-trace", "a1b2"), ("grpc-status", "0")], end_stream=True)
+
+
 def trailers_only(code: str) -> Answer:
     """An error, whose headers and trailers are one block."""
     headers = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-status", code)]
@@ -173,6 +180,7 @@ ANSWERS = [
     pytest.param(body(message(SERVING)), "", id="serving"),
     pytest.param(body(b"\0\0\0\0\x07\x12\x03abc\x08\x01"), "", id="an unknown field before the status"),
     pytest.param(continued, "", id="headers in two frames"),
+    pytest.param(repeating, "", id="trailers that repeat a header"),
     pytest.param(interim, "", id="an interim answer"),
     pytest.param(graceful, "", id="GOAWAY that lets the request finish"),
     pytest.param(reset(ErrorCodes.REFUSED_STREAM), "stream reset: REFUSED_STREAM", id="RST_STREAM"),
