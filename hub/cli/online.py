@@ -101,6 +101,7 @@ async def _local(hub: Hub) -> None:
             while not hub.local.synced and not hub.local.error:  # noqa: ASYNC110 - states, not events
                 await asyncio.sleep(0.01)
             await hub.own_networks.read_all()
+            await hub.zones.read()
             await hub.approvals.read_once()
             hub.fleet.check_identities()
     except TimeoutError:

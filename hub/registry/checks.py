@@ -188,6 +188,9 @@ def _sources(path: KeyPath, service: Raw, selection: Selection, closed: Abstract
             if cluster in closed:
                 report.add((*at, "cluster"), f"cluster {cluster} has no allowedCIDRs", "write them into its entry")
             _reference(at, cluster, source, selection, report)
+            if cluster == LOCAL and "zoneMap" in source:
+                message = "has no effect on cluster local, whose zones are those of the hub cluster"
+                report.add((*at, "zoneMap"), message, "remove it", on_key=True)
         elif isinstance(selector, dict):
             if shut := sorted(closed & set(selection.select(selector))):
                 report.add(

@@ -50,6 +50,7 @@ ProviderName = Annotated[
 SecretKey = Annotated[str, PlainValidator(values.secret_key), _schema("[-._a-zA-Z0-9]+", "kubeconfig", longest=253)]
 LabelKey = Annotated[str, PlainValidator(values.label_key), _schema(_QUALIFIED, "region")]
 LabelValue = Annotated[str, PlainValidator(values.label_value), _schema(f"{_VALUE}?", "eu")]
+Zone = Annotated[str, PlainValidator(values.zone), _schema(_VALUE, "eu-central-1a", longest=63)]
 Owner = Annotated[str, PlainValidator(values.owner), _schema(_SUBDOMAIN, "default", longest=63)]
 PreviousOwner = Annotated[str, PlainValidator(values.previous_owner), _schema(_VALUE, "default")]
 ManagedBy = Annotated[str, PlainValidator(values.managed_by), _schema(_VALUE, "old-controller", longest=63)]
@@ -231,6 +232,9 @@ class Layer(Section):
     guard: Guard | None = optional("How much may be removed, and when.")
     unreachable: Unreachable | None = optional("What happens when the cluster cannot be reached.")
     health: Health | None = optional("Active checks.")
+    zone_map: dict[Zone, Zone] | None = optional(
+        "Zone of the source's nodes: zone of the hub cluster. Endpoints get the hub's zone, and hints for it.", {}
+    )
 
 
 class Defaults(Layer):

@@ -220,6 +220,7 @@ class SourceSpec(msgspec.Struct, frozen=True):
         provider: its name is "" if neither the source nor a valid cluster entry names a provider, which happens only
             if the cluster's entry is broken; such a source is unknown.
         guard_set: fields of ``guard`` that are written in the file; the provider type's defaults apply to the others.
+        zones: (zone of the source cluster, zone of the hub cluster), sorted; empty = zones stay as they are.
     """
 
     cluster: str
@@ -229,6 +230,7 @@ class SourceSpec(msgspec.Struct, frozen=True):
     unreachable: UnreachablePolicy = UnreachablePolicy()
     guard_set: frozenset[str] = frozenset()
     health: HealthPolicy = HealthPolicy()
+    zones: tuple[tuple[str, str], ...] = ()
 
 
 class NodePortRef(msgspec.Struct, frozen=True):

@@ -239,6 +239,14 @@ def label_value(value: object) -> str:
     return written
 
 
+def zone(value: object) -> str:
+    """The name of a zone: the value of a Node's label topology.kubernetes.io/zone."""
+    written = label_value(value)
+    if not written:
+        raise BadValue("must not be empty", "write the value of the Nodes' label topology.kubernetes.io/zone")
+    return written
+
+
 def owner(value: object) -> str:
     """The hub's owner: a label value, and a DNS subdomain since the names of Lease and ConfigMaps end with it."""
     written = previous_owner(value)
