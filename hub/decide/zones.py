@@ -10,7 +10,7 @@ Sources: trafficdist.go in kubernetes/endpointslice, and ``topologyModeFromHints
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -35,7 +35,7 @@ def without_hints(endpoints: EndpointSet) -> EndpointSet:
 
 
 def problems(
-    cluster: str, endpoints: Iterable[Endpoint], zones: Mapping[str, str], hub_zones: frozenset[str] | None
+    cluster: str, endpoints: Collection[Endpoint], zones: Mapping[str, str], hub_zones: frozenset[str] | None
 ) -> Iterator[Finding]:
     """Why the endpoints of a source get no hints.
 
@@ -50,7 +50,8 @@ def problems(
         first = lacking[0]
         why = f"whose zone {first.zone[:64]!r} is not in zoneMap" if first.zone else "which has no zone"
         message = (
-            f"{cluster}: no zone hints: {len(lacking)} endpoints are in no known zone, such as {first.address}, {why}"
+            f"{cluster}: no zone hints: {len(lacking)} of {len(endpoints)} endpoints are in no known zone, "
+            f"such as {first.address}, {why}"
         )
         yield Finding("ZoneNotMapped", message, (cluster,))
     missing = sorted(set(zones.values()) - hub_zones) if hub_zones is not None else []

@@ -73,7 +73,7 @@ def test_one_unmapped_zone_takes_all_hints_of_the_source_away() -> None:
     it.run(offer("eu-1", "eu-2", "eu-3"))
     assert published(it) == [("a", ()), ("b", ()), ("eu-3", ())]
     assert messages(it) == {
-        "ZoneNotMapped": "eu: no zone hints: 1 endpoints are in no known zone, such as 10.0.0.3, "
+        "ZoneNotMapped": "eu: no zone hints: 1 of 3 endpoints are in no known zone, such as 10.0.0.3, "
         "whose zone 'eu-3' is not in zoneMap"
     }
     it.run(offer("eu-1", "eu-2", "eu-2"))
@@ -85,7 +85,7 @@ def test_a_node_without_a_zone_is_named() -> None:
     it = pipeline()
     it.run(offer("eu-1", None))
     assert messages(it) == {
-        "ZoneNotMapped": "eu: no zone hints: 1 endpoints are in no known zone, such as 10.0.0.2, which has no zone"
+        "ZoneNotMapped": "eu: no zone hints: 1 of 2 endpoints are in no known zone, such as 10.0.0.2, which has no zone"
     }
 
 
