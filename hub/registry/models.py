@@ -2,7 +2,7 @@
 
 Validation and the JSON Schema both come from these models. The defaults that apply are in :mod:`hub.registry.spec`,
 since merging the layers needs to know which keys were written (``model_fields_set``). Rules that need several keys are
-in :mod:`hub.registry.checks`, keys of later versions in :mod:`hub.registry.notyet`.
+in :mod:`hub.registry.checks`.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ PortOrName = Annotated[
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
 ProbeInterval = Annotated[float, PlainValidator(values.probe_interval), _schema(durations.PATTERN, "5s")]
 AskInterval = Annotated[float, PlainValidator(values.ask_interval), _schema(durations.PATTERN, "15s")]
+DrainTime = Annotated[float, PlainValidator(values.drain_time), _schema(durations.PATTERN, "30s")]
 ProbeTimeout = Annotated[float, PlainValidator(values.probe_timeout), _schema(durations.PATTERN, "3s")]
 HeaderName = Annotated[str, PlainValidator(values.header_name), _schema(values.HEADER_PATTERN, "X-Probe", longest=63)]
 HeaderValue = Annotated[str, PlainValidator(values.header_value), WithJsonSchema({"type": "string", "maxLength": 1024})]
@@ -421,7 +422,11 @@ class Service(Layer):
     ports: list[Port] | None = optional("Default: from the Service.", min_length=1, max_length=100)
     policy: Literal["sync", "upsert-only"] | None = optional("upsert-only: endpoints are never removed.", "sync")
     endpoints_per_slice: Annotated[int, Field(ge=1, le=1000)] | None = optional("Most endpoints in one slice.", 100)
-    drain: Duration | None = optional("Publish a leaving endpoint as terminating this long first.", "0s")
+    drain: DrainTime | None = optional(
+        "Publish an endpoint that leaves as terminating for this long before it is removed, at most 24h "
+        "(docs/how-to/draining.md).",
+        "0s",
+    )
     adopt: Adopt | None = optional("Take over from another controller.")
 
 

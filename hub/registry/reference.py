@@ -44,7 +44,6 @@ models that load the file.
   removed.
 - **Reload**: a changed file takes effect within 2 s, also if it is mounted from a ConfigMap. Only what changed is
   touched.
-- A key that belongs to a later version is answered with "not in this version".
 """
 
 

@@ -134,6 +134,11 @@ def ask_interval(value: object) -> float:
     return _between(value, 10.0, 3600.0, "10s", "1h")
 
 
+def drain_time(value: object) -> float:
+    """Seconds for which an endpoint that leaves is still published: 0 to 24 h."""
+    return _between(value, 0.0, 86400.0, "0s", "24h")
+
+
 def probe_timeout(value: object) -> float:
     """Timeout of a probe in seconds: 10 ms to 1 min."""
     return _between(value, 0.01, 60.0, "10ms", "1m")

@@ -541,8 +541,18 @@ ENTRY = [
     ),
     (
         SOURCES,
-        SOURCES + "    drain: 5s\n",
-        ["f:15:5: services[0].drain: draining: not in this version (leave the key out)"],
+        SOURCES + "    drain: 25h\n",
+        ['f:15:12: services[0].drain: is not between 0s and 24h: "25h"'],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    drain: -5s\n",
+        ['f:15:12: services[0].drain: must not be negative: "-5s"'],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    drain: 30\n",
+        ["f:15:12: services[0].drain: must be a duration with a unit, not the number 30 (write 30s for seconds)"],
     ),
     (
         SOURCES,

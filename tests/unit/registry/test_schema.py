@@ -12,7 +12,6 @@ import pytest
 from hub.model import TargetKey
 from hub.registry import models, reference, schema, spec
 from hub.registry.load import load, loads
-from hub.registry.notyet import NOT_YET
 from tests.support.registry import strict
 
 ROOT = Path(__file__).parents[3]
@@ -43,7 +42,7 @@ def test_example_names_the_schema_for_editors() -> None:
 
 
 def test_example_shows_every_key() -> None:
-    """clusters.example.yaml has each key of the schema; keys of later versions are in comments."""
+    """clusters.example.yaml has each key of the schema."""
     text = (ROOT / "clusters.example.yaml").read_text()
     made = schema.schema()
     keys = {key for node in (made, *made["$defs"].values()) for key in node["properties"]}
@@ -72,15 +71,6 @@ def test_every_key_is_described() -> None:
 def test_schema_refuses_null() -> None:
     """The schema does not allow ``null``, which the loader refuses."""
     assert not [node for node in objects(schema.schema()) if node.get("type") == "null"]
-
-
-def test_keys_of_later_versions_are_marked() -> None:
-    """The schema marks each key of NOT_YET."""
-    marked = [
-        node for node in objects(schema.schema()) if str(node.get("description", "")).startswith("Not in this version")
-    ]
-
-    assert len(marked) == len({pattern.rpartition(".")[2] for pattern in NOT_YET})
 
 
 def documented_defaults(model: type[models.Section]) -> dict[str, Any]:
