@@ -29,6 +29,7 @@ async def observing(hub: Hub) -> AsyncIterator[None]:
         await _local_or_error(hub)
         await hub.adopting.wait_synced()
         await hub.own_networks.read_all()
+        await hub.zones.read()
         await hub.approvals.read_once()
         await hub.restore()
         hub.fleet.check_identities()

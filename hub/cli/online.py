@@ -16,6 +16,7 @@ import click
 
 from hub.app.hub import Hub, Options, assemble
 from hub.cli.render import one_line, table, warn
+from hub.cli.traps import traps
 from hub.cloud.addresses import NotReserved, Unknown
 from hub.decide.addresses import OUTSIDE
 from hub.decide.target import unfit
@@ -101,6 +102,7 @@ async def _local(hub: Hub) -> None:
             while not hub.local.synced and not hub.local.error:  # noqa: ASYNC110 - states, not events
                 await asyncio.sleep(0.01)
             await hub.own_networks.read_all()
+            await hub.zones.read()
             await hub.approvals.read_once()
             hub.fleet.check_identities()
     except TimeoutError:
@@ -203,7 +205,7 @@ def _services(hub: Hub) -> Iterator[Row]:
         if problem:
             yield Row(str(key), (), "", problem)
         else:
-            yield _ports_row(hub, key)
+            yield _service_row(hub, key)
 
 
 def _service_problem(hub: Hub, key: TargetKey) -> str:
@@ -215,8 +217,11 @@ def _service_problem(hub: Hub, key: TargetKey) -> str:
     return f"{problem.reason}: {problem.message}" if problem is not None else ""
 
 
-def _ports_row(hub: Hub, key: TargetKey) -> Row:
-    """The row of a Service that can be a target: failed if no source that is read can publish, because of its ports."""
+def _service_row(hub: Hub, key: TargetKey) -> Row:
+    """The row of a Service that can be a target: failed if no source that is read can publish, because of its ports.
+
+    Everything else that is worth knowing is a note.
+    """
     decision = hub.reconciler.decide(key)
     publishing = {group.key.cluster for group in decision.groups}
     found = {
@@ -227,12 +232,16 @@ def _ports_row(hub: Hub, key: TargetKey) -> Row:
         if cluster not in publishing and cluster not in decision.unknown
     }
     text = "; ".join(dict.fromkeys(found.values()))
-    if not text:
-        return Row(str(key), (), "")
     clusters = hub.registry.clusters
     sources = {source.cluster for source in hub.registry.targets[key].sources}
     read = {name for name in sources - decision.unknown.keys() if name in clusters and clusters[name].state == "active"}
-    return Row(str(key), (), "", text) if read <= found.keys() else Row(str(key), (), "", note=f"{OK}, except {text}")
+    if text and read <= found.keys():
+        return Row(str(key), (), "", text)
+    service = hub.local.services.get(key)
+    notes = [*filter(None, [text]), *(traps(service, decision) if service is not None else ())]
+    if any(source.zones for source in hub.registry.targets[key].sources) and hub.zones.problem:
+        notes.append(f"whether the hub cluster has the zones of zoneMap is not known: {hub.zones.problem}")
+    return Row(str(key), (), "", note=f"{OK}, except {'; '.join(notes)}" if notes else OK)
 
 
 def _table(headers: tuple[str, ...], rows: list[Row]) -> str:
