@@ -161,7 +161,7 @@ class Carrier:
                 admit=site.fence,
             )
         except HubError as error:
-            if (found := explained(error, "services/status: patch", site.name)) is error:
+            if (found := explained(error, "services/status: patch", site.name, site.grants)) is error:
                 raise
             raise found from error
         self._services.wrote(decode(answer))

@@ -103,7 +103,7 @@ class NodeWrites:
         try:
             yield
         except HubError as error:
-            found = explained(error, rule, self._site.name)
+            found = explained(error, rule, self._site.name, self._site.grants)
             if (seconds := _waits(found)) > 0:
                 self.held_until = max(self.held_until, self._site.clock.now() + seconds)
             if found is error:

@@ -162,6 +162,11 @@ class Site(Protocol):
         ...
 
     @property
+    def grants(self) -> str:
+        """What gives the hub's account the rights that it needs in the cluster, as the end of a sentence."""
+        ...
+
+    @property
     def clock(self) -> Clock:
         """Where time comes from."""
         ...

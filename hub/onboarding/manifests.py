@@ -9,7 +9,7 @@ registry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -51,32 +51,6 @@ EVICTION_RULES: Final = (
 )
 """Permission to see which Pods belong to a workload, and to evict them from a Node that its address has left."""
 
-EVENT_RULE: Final = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
-CLOUD_RULES: Final[Mapping[str, Sequence[Manifest]]] = {
-    "nodes": (
-        {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch"]},
-        EVENT_RULE,
-    ),
-    "delete-nodes": ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["delete"]},),
-    "load-balancers": (
-        {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
-        {"apiGroups": [""], "resources": ["services/status"], "verbs": ["patch"]},
-        EVENT_RULE,
-    ),
-}
-"""Part of a cloud controller -> its permissions. services/status cannot change a Service's ``spec``."""
-LEASES: Final = ("cloud-controller-manager", "endpointslice-hub-cloud")
-LEASE_RULES: Final = (
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
-    {
-        "apiGroups": ["coordination.k8s.io"],
-        "resources": ["leases"],
-        "resourceNames": list(LEASES),
-        "verbs": ["get", "update", "watch"],
-    },
-)
-"""Permission to hold the Lease of cloud controllers, in kube-system."""
-
 
 class Access(msgspec.Struct, frozen=True):
     """The account and its permissions in a remote cluster.
@@ -87,7 +61,7 @@ class Access(msgspec.Struct, frozen=True):
         services: namespaces whose Services and EndpointSlices the account may read.
         allocations: whether the account may change labels of Nodes.
         evictions: namespaces whose Pods the account may evict.
-        cloud: the parts of a cloud controller that the account may be: keys of ``CLOUD_RULES``.
+        cloud: the parts of a cloud controller that the account may be: see ``hub.controller.rights``.
     """
 
     cluster: str
@@ -143,10 +117,12 @@ def manifests(access: Access) -> list[Manifest]:
     for namespace in sorted(set(access.evictions)):
         made += _granted(access, "", access.allocations_role, namespace, EVICTION_RULES, subjects)
     if access.cloud:
-        rules = [rule for part in sorted(access.cloud) for rule in CLOUD_RULES[part]]
+        from hub.controller.rights import NAMESPACE, PART_RULES, lease_rules
+
+        rules = [rule for part in sorted(access.cloud) for rule in PART_RULES[part]]
         unique = [rule for index, rule in enumerate(rules) if rule not in rules[:index]]
         made += _granted(access, "Cluster", access.cloud_role, "", unique, subjects)
-        made += _granted(access, "", access.cloud_role, "kube-system", LEASE_RULES, subjects)
+        made += _granted(access, "", access.cloud_role, NAMESPACE, lease_rules(), subjects)
     return made
 
 

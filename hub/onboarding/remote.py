@@ -14,7 +14,6 @@ from hub.kube.wire import NODES
 from hub.model import Node
 from hub.onboarding.manifests import (
     ACCOUNT,
-    CLOUD_RULES,
     CLUSTER,
     SELECTOR,
     Access,
@@ -241,6 +240,8 @@ async def leftovers(admin: Admin, access: Access) -> list[Manifest]:
 
     Roles that an earlier run made in other namespaces are included.
     """
+    from hub.controller.rights import PART_RULES
+
     services = tuple(await _role_namespaces(admin, access.role))
     evictions = tuple(await _role_namespaces(admin, access.allocations_role))
     every = manifests(
@@ -250,7 +251,7 @@ async def leftovers(admin: Admin, access: Access) -> list[Manifest]:
             services,
             allocations=True,
             evictions=evictions,
-            cloud=tuple(CLOUD_RULES),
+            cloud=tuple(PART_RULES),
         )
     )
     found = [await _find(admin, manifest) for manifest in reversed(every)]

@@ -115,6 +115,7 @@ class ToySite:
     def __init__(self, client: Client, **balancers: Any) -> None:
         self.name = "eu"
         self.uid = "c1"
+        self.grants = "an administrator grants it"
         self.spec = CloudSpec(ProviderRef("toy"), "eu", balancers=CloudBalancersSpec(**balancers))
         self.clock = AheadClock()
         self.cloud = ToyCloud(self.clock)

@@ -101,6 +101,7 @@ class ScriptedSite:
 
     name = "eu"
     uid = "uid-of-eu"
+    grants = "an administrator grants it"
     creates_after = float("-inf")
 
     def __init__(self, clock: Clock, connect: Callable[[], Awaitable[Any]], **spec: Any) -> None:
