@@ -111,6 +111,7 @@ class CloudController:
             lease=options.lease,
             timing=options.timing,
             shared=False,
+            grants="hub cloud-controller --print-rbac prints the rules that grant it",
         )
         self.controlling = Controlling(
             self.fleet,

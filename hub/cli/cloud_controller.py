@@ -137,6 +137,14 @@ def _level(_: click.Context, parameter: click.Parameter, text: str) -> int:
 @_flag("--allocate-node-cidrs", "Refused: the hub allocates no networks.", default=False)
 @click.option("--webhooks", default="", hidden=True)
 @_flag("--print-registry", "Print the registry entry that means the same, and exit.", default=False)
+@_flag("--print-rbac", "Print the rights that it needs, for --service-account, and exit.", default=False)
+@click.option(
+    "--service-account",
+    default="kube-system/cloud-controller-manager",
+    show_default=True,
+    metavar="NAMESPACE/NAME",
+    help="With --print-rbac: the account that it runs with.",
+)
 @click.option("-v", "--v", "level", default="0", metavar="N", callback=_level, help="4 or more: log more.")
 @_without_effect
 @click.pass_context
@@ -153,12 +161,35 @@ def cloud_controller(ctx: click.Context, /, **given: Any) -> int:
         log.info("without effect here: %s", " ".join(useless))
     del ctx
     options, entry = _options(given, os.environ)
+    if given["print_rbac"]:
+        _print_rbac(options, given["service_account"])
+        return Exit.OK
     if given["print_registry"]:
         import yaml
 
         click.echo(yaml.safe_dump({"version": 1, "clusters": [entry]}, sort_keys=False), nl=False)
         return Exit.OK
     return in_loop(_serve(options, _address(given)))
+
+
+def _print_rbac(options: ControllerOptions, account: str) -> None:
+    import yaml
+
+    from hub.cli.cluster import provider_ids
+    from hub.controller.rights import needed_parts
+    from hub.onboarding.manifests import Access, cloud_rbac
+
+    namespace, _, name = account.partition("/")
+    if not name:
+        raise click.UsageError(f"--service-account {account}: give NAMESPACE/NAME")
+    access = Access(
+        options.name,
+        namespace,
+        name,
+        cloud=tuple(needed_parts(options.cloud)),
+        provider_ids=provider_ids(options.cloud.provider.name),
+    )
+    click.echo(yaml.safe_dump_all(cloud_rbac(access, options.lease), sort_keys=False), nl=False)
 
 
 def _refuse(given: Mapping[str, Any]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from hub.registry.spec import CloudSpec
+
 Rule = dict[str, Any]
 """A rule of a role, in its JSON form."""
 
@@ -48,12 +50,23 @@ class Right(NamedTuple):
         return self.resource == "events"
 
 
+def needed_parts(spec: CloudSpec) -> list[str]:
+    """The parts that a section needs: keys of ``PART_RULES``."""
+    nodes = spec.nodes
+    wanted = {
+        "nodes": nodes is not None,
+        "load-balancers": spec.balancers is not None,
+        "delete-nodes": nodes is not None and nodes.delete != "never",
+    }
+    return [part for part, on in wanted.items() if on]
+
+
 IDENTITY: Final = Right("get", "namespaces", name="kube-system")
 """Nothing is created in a cloud for a cluster whose identity is not known."""
 
 
 def lease_rules(names: Sequence[str] = LEASES) -> tuple[Rule, Rule]:
-    """Permission to hold these Leases, in their namespace. RBAC cannot restrict ``create`` to names."""
+    """Permission to hold these Leases, in their namespace; RBAC cannot restrict ``create`` to names."""
     leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
     return {**leases, "verbs": ["create"]}, {
         **leases,

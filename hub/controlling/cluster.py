@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from hub.controller.rights import IDENTITY, NAMESPACE, PART_RULES, Right, lease_rules, rights_of
+from hub.controller.rights import IDENTITY, NAMESPACE, PART_RULES, Right, lease_rules, needed_parts, rights_of
 from hub.controlling.account import OpenAccount
 from hub.controlling.balancers import BalancerPart
 from hub.controlling.duty import LEASE, LEASE_OF_CLASS, MANY, Duty
@@ -201,7 +201,7 @@ class ControlledCluster:
         unit = self._fleet.clusters.get(self._name)
         if unit is not None and isinstance(unit.spec.kubeconfig, KubeconfigInCluster):
             return "the chart's value cloud.parts grants it"
-        return f"hub cluster add {self._name} --cloud={','.join(self._parts())} grants it"
+        return f"hub cluster add {self._name} --cloud={','.join(needed_parts(self._spec))} grants it"
 
     @property
     def clock(self) -> Clock:
@@ -244,21 +244,11 @@ class ControlledCluster:
         rules = self.reviewed.worded()
         return lacks(rules, self._name, self.grants) if rules else ""
 
-    def _parts(self) -> list[str]:
-        """The parts that the section needs, as ``hub cluster add --cloud`` names them."""
-        nodes = self._spec.nodes
-        wanted = {
-            "nodes": nodes is not None,
-            "load-balancers": self._spec.balancers is not None,
-            "delete-nodes": nodes is not None and nodes.delete != "never",
-        }
-        return [part for part, on in wanted.items() if on]
-
     def _needs(self) -> dict[str, tuple[Right, ...]]:
         """Part -> the rights that it needs; nothing is needed where nothing is written."""
         if not self._spec.manage or not self._rights.act:
             return {}
-        needs = {part: rights_of(PART_RULES[part]) for part in self._parts()}
+        needs = {part: rights_of(PART_RULES[part]) for part in needed_parts(self._spec)}
         if "load-balancers" in needs:
             needs["load-balancers"] += (IDENTITY,)
         if self.duty is not None:
