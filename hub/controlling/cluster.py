@@ -13,6 +13,7 @@ from hub.controlling.account import OpenAccount
 from hub.controlling.balancers import BalancerPart
 from hub.controlling.duty import LEASE, LEASE_OF_CLASS, MANY, Duty
 from hub.controlling.nodes import NodePart
+from hub.controlling.pace import Pace
 from hub.controlling.rights import Reviewed, lacks
 from hub.controlling.site import Reporter
 from hub.election.elector import Timing
@@ -26,6 +27,8 @@ from hub.runtime.supervise import supervise
 
 log = logging.getLogger(__name__)
 
+PACE: Final = (20.0, 30.0)
+"""Writes to one cluster per second, and in a row: client-go's limits of Kubernetes' cloud controllers."""
 CONNECT_SECONDS: Final = 5.0
 """Seconds that a request waits for a connection to its cluster."""
 
@@ -44,6 +47,7 @@ class Rights:
         timing: the times of the Leases.
         shared: whether all replicas of the hub use this identity.
         grants: what grants rights in a cluster; "" = that depends on how the hub reaches the cluster.
+        pace: most writes to Nodes and Services of a cluster per second, and in a row.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Rights:
         timing: Timing = MANY,
         shared: bool = True,
         grants: str = "",
+        pace: tuple[float, float] = PACE,
     ) -> None:
         self.identity = identity
         self.acts_for = acts_for
@@ -70,6 +75,7 @@ class Rights:
         self.timing = timing
         self.shared = shared
         self.grants = grants
+        self.pace = pace
 
 
 class ControlledCluster:
@@ -127,6 +133,7 @@ class ControlledCluster:
             if rights.elects and rights.act and spec.manage
             else None
         )
+        self._pace = Pace(clock, *rights.pace)
         self.reviewed = Reviewed(self.client, clock, self._needs, self._rights_changed)
         self.nodes_part = NodePart(self) if spec.nodes is not None else None
         self.balancers_part = BalancerPart(self) if spec.balancers is not None else None
@@ -202,6 +209,11 @@ class ControlledCluster:
         if unit is not None and isinstance(unit.spec.kubeconfig, KubeconfigInCluster):
             return "the chart's value cloud.parts grants it"
         return f"hub cluster add {self._name} --cloud={','.join(needed_parts(self._spec))} grants it"
+
+    @property
+    def pace(self) -> Pace:
+        """See :class:`hub.controlling.site.Site`."""
+        return self._pace
 
     @property
     def clock(self) -> Clock:
