@@ -256,6 +256,11 @@ class ControlledCluster:
         rules = self.reviewed.worded()
         return lacks(rules, self._name, self.grants) if rules else ""
 
+    @property
+    def complete(self) -> bool:
+        """Whether no part waits for a right; deletions of Nodes may."""
+        return not any(self.reviewed.stops(part) for part in ("nodes", "load-balancers"))
+
     def _needs(self) -> dict[str, tuple[Right, ...]]:
         """Part -> the rights that it needs; nothing is needed where nothing is written."""
         if not self._spec.manage or not self._rights.act:

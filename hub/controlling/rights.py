@@ -88,9 +88,13 @@ class Reviewed:
         """Review again: other rights are needed."""
         self._again.set()
 
+    def stops(self, part: str) -> bool:
+        """Whether the part lacks a right that it cannot work without."""
+        return any(not right.optional for right in self.lacking.get(part, ()))
+
     async def granted(self, part: str) -> None:
         """Return when the part has all rights that it cannot work without."""
-        while not self._known or any(not right.optional for right in self.lacking.get(part, ())):
+        while not self._known or self.stops(part):
             await self._round.wait()
 
     async def run(self) -> None:

@@ -17,7 +17,9 @@ from hub.runtime.tally import Tally
 PREFIX: Final = "endpointslice_hub_cloud_"
 STATES: Final = ("ready", "working", "waiting", "failing", "withheld", "foreign")
 
-DUTY: Final = Metric(PREFIX + "duty", "gauge", "Whether this replica is the cluster's cloud controller.", ("cluster",))
+DUTY: Final = Metric(
+    PREFIX + "duty", "gauge", "Whether this replica is the cluster's cloud controller, with all rights.", ("cluster",)
+)
 NODES: Final = Metric(PREFIX + "nodes", "gauge", "Nodes by state.", ("cluster", "state"))
 DELETIONS: Final = Metric(PREFIX + "node_deletions_total", "counter", "Nodes deleted.", ("cluster",))
 WITHHELD: Final = Metric(
@@ -146,7 +148,7 @@ class _Collection:
 
     def cluster(self, cluster: ControlledCluster) -> None:
         acts = cluster.halted is None or cluster.halted[0] != "Standby"
-        self.add(DUTY, cluster.halted is None, cluster.name)
+        self.add(DUTY, cluster.halted is None and cluster.complete, cluster.name)
         if not acts:
             return
         nodes, balancers = cluster.nodes_part, cluster.balancers_part

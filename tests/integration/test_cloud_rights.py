@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from hub.cli import cli
 from hub.cli.cluster import provider_ids
 from hub.controller.rights import IDENTITY, PART_RULES, Right, lease_rules, rights_of
 from hub.onboarding.manifests import NODE_RULES, Access, manifests
@@ -186,6 +188,7 @@ NEW = "/api/v1/nodes/srv-bbbbb"
 SERVICE = f"{SERVICES}/web"
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 OTHER: Object = {"key": "team", "value": "a", "effect": "NoSchedule"}
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 RECORD = "endpointslice-hub/load-balancer"
 CLEANUP = "service.kubernetes.io/load-balancer-cleanup"
 REFUSED: Sequence[tuple[str, str, Object, str]] = (
@@ -250,7 +253,8 @@ def account(remote_clusters: Sequence[ApiServer]) -> Api:
     for path, taint in ((NODE, OTHER), (NEW, UNINITIALIZED)):  # the API server has added one of its own
         remote.api.patch(path, {"spec": {"taints": [taint]}})
     remote.api.patch(STATUS, {"status": {"conditions": [condition]}})
-    remote.api.post(SERVICES, {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}})
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+    remote.api.post(SERVICES, {"metadata": {"name": "web"}, "spec": spec})
     return remote.api_with(remote.service_account_token(*Access("eu").account))
 
 
@@ -273,3 +277,37 @@ def test_the_policies_hold_the_account_to_what_the_hub_changes(account: Api) -> 
         assert "ValidatingAdmissionPolicy" in found
     for method, path, body in ACCEPTED:
         assert refusal(account, method, path, body) == "", (method, path, body)
+
+
+def onboard(folder: Path, *arguments: str) -> str:
+    """Run ``hub cluster`` with the remote cluster's administrator; returns what it did."""
+    kubeconfigs = ("--from-kubeconfig", str(folder / "admin"), "--kubeconfig", str(folder / "hub-admin"))
+    done = CliRunner().invoke(cli, ["cluster", *arguments, *kubeconfigs])
+    assert done.exit_code == 0, done.stderr
+    return done.stderr
+
+
+def test_onboarding_creates_and_removes_the_policies(
+    hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path
+) -> None:
+    """A second run finds everything unchanged; --without-policy creates none; removing the cluster leaves nothing."""
+    remote = remote_clusters[0]
+    remote.kubeconfig(tmp_path / "admin")
+    hub_cluster.kubeconfig(tmp_path / "hub-admin")
+    add_cloud = ("add", "eu", f"--cloud={','.join(ALL)}", "--cloud-provider", "brightbox")
+    onboard(tmp_path, "remove", "eu", "--apply")
+    onboard(tmp_path, *add_cloud, "--without-policy")
+    assert [each for each in remote.api.list(POLICIES) if "endpointslice-hub" in each["metadata"]["name"]] == []
+    first = onboard(tmp_path, *add_cloud)
+    names = [f"endpointslice-hub-cloud-{what}" for what in ("nodes", "services")]
+    for name in names:
+        assert f"created    ValidatingAdmissionPolicy {name}\n" in first
+        assert f"created    ValidatingAdmissionPolicyBinding {name}\n" in first
+    second = onboard(tmp_path, *add_cloud)
+    assert "created" not in second
+    assert "updated" not in second
+    [nodes] = [each for each in remote.api.list(POLICIES) if each["metadata"]["name"] == names[0]]
+    assert nodes.get("status", {}).get("typeChecking") in (None, {})
+    removed = onboard(tmp_path, "remove", "eu", "--apply")
+    assert all(f"deleted  ValidatingAdmissionPolicy {name}\n" in removed for name in names)
+    assert [each for each in remote.api.list(POLICIES) if each["metadata"]["name"] in names] == []
