@@ -128,15 +128,31 @@ def _level(_: click.Context, parameter: click.Parameter, text: str) -> int:
 @click.option("--leader-elect-resource-name", default="cloud-controller-manager", show_default=True)
 @click.option("--leader-elect-resource-namespace", default="kube-system", show_default=True)
 @click.option("--leader-elect-resource-lock", default="leases", show_default=True, help="Only leases.")
-@click.option("--bind-address", default="127.0.0.1", show_default=True, help="Where /healthz answers.")
+@click.option("--bind-address", default="127.0.0.1", show_default=True, help="Where /healthz and /metrics answer.")
 @click.option("--secure-port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 = off.")
-@click.option("--tls-cert-file", default="", metavar="FILE")
-@click.option("--tls-private-key-file", default="", metavar="FILE")
-@click.option("--kube-api-qps", type=float, default=20.0, hidden=True)
-@click.option("--kube-api-burst", type=int, default=30, hidden=True)
+@click.option("--tls-cert-file", default="", metavar="FILE", help="Certificate chain, PEM. [default: plain HTTP]")
+@click.option("--tls-private-key-file", default="", metavar="FILE", help="Private key of --tls-cert-file, PEM.")
+@click.option(
+    "--kube-api-qps",
+    type=click.FloatRange(0.1, 1000.0),
+    default=20.0,
+    show_default=True,
+    help="Most writes to Nodes and Services per second.",
+)
+@click.option(
+    "--kube-api-burst", type=click.IntRange(1, 1000), default=30, show_default=True, help="The same, in a row."
+)
 @_flag("--allocate-node-cidrs", "Refused: the hub allocates no networks.", default=False)
 @click.option("--webhooks", default="", hidden=True)
 @_flag("--print-registry", "Print the registry entry that means the same, and exit.", default=False)
+@_flag("--print-rbac", "Print the rights that it needs, for --service-account, and exit.", default=False)
+@click.option(
+    "--service-account",
+    default="kube-system/cloud-controller-manager",
+    show_default=True,
+    metavar="NAMESPACE/NAME",
+    help="With --print-rbac: the account that it runs with.",
+)
 @click.option("-v", "--v", "level", default="0", metavar="N", callback=_level, help="4 or more: log more.")
 @_without_effect
 @click.pass_context
@@ -153,12 +169,35 @@ def cloud_controller(ctx: click.Context, /, **given: Any) -> int:
         log.info("without effect here: %s", " ".join(useless))
     del ctx
     options, entry = _options(given, os.environ)
+    if given["print_rbac"]:
+        _print_rbac(options, given["service_account"])
+        return Exit.OK
     if given["print_registry"]:
         import yaml
 
         click.echo(yaml.safe_dump({"version": 1, "clusters": [entry]}, sort_keys=False), nl=False)
         return Exit.OK
-    return in_loop(_serve(options, _address(given)))
+    return in_loop(_serve(options, _address(given), (given["tls_cert_file"], given["tls_private_key_file"])))
+
+
+def _print_rbac(options: ControllerOptions, account: str) -> None:
+    import yaml
+
+    from hub.cli.cluster import provider_ids
+    from hub.controller.rights import needed_parts
+    from hub.onboarding.manifests import Access, cloud_rbac
+
+    namespace, _, name = account.partition("/")
+    if not name:
+        raise click.UsageError(f"--service-account {account}: give NAMESPACE/NAME")
+    access = Access(
+        options.name,
+        namespace,
+        name,
+        cloud=tuple(needed_parts(options.cloud)),
+        provider_ids=provider_ids(options.cloud.provider.name),
+    )
+    click.echo(yaml.safe_dump_all(cloud_rbac(access, options.lease), sort_keys=False), nl=False)
 
 
 def _refuse(given: Mapping[str, Any]) -> None:
@@ -239,6 +278,7 @@ def _options(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Cont
         given["leader_elect"],
         (given["leader_elect_resource_namespace"], given["leader_elect_resource_name"]),
         timing,
+        pace=(given["kube_api_qps"], given["kube_api_burst"]),
     )
     return options, entry
 
@@ -280,13 +320,16 @@ def _configuration(given: Mapping[str, Any], environ: Mapping[str, str]) -> tupl
 
 
 def _address(given: Mapping[str, Any]) -> BindAddress | None:
-    """Where to answer probes; plain HTTP on loopback only."""
+    """Where to answer probes and scrapes; plain HTTP on loopback only."""
+    from hub.report.listener import is_loopback
+
     if given["secure_port"] == 0:
         return None
-    if given["tls_cert_file"] or given["tls_private_key_file"]:
-        raise click.UsageError("--tls-cert-file is not possible yet: leave it out and use a loopback --bind-address")
+    files = given["tls_cert_file"], given["tls_private_key_file"]
+    if any(files) and not all(files):
+        raise click.UsageError("--tls-cert-file and --tls-private-key-file belong together: give both")
     host = given["bind_address"].strip("[]")
-    if host not in ("127.0.0.1", "::1", "localhost"):
+    if not any(files) and not is_loopback(host):
         raise click.UsageError(
             f"--bind-address {host}: without --tls-cert-file and --tls-private-key-file only loopback is possible, "
             "such as 127.0.0.1 or ::1; --secure-port 0 turns it off"
@@ -294,20 +337,14 @@ def _address(given: Mapping[str, Any]) -> BindAddress | None:
     return BindAddress(host, given["secure_port"])
 
 
-async def _serve(options: ControllerOptions, address: BindAddress | None) -> int:
+async def _serve(options: ControllerOptions, address: BindAddress | None, files: tuple[str, str]) -> int:
     stop = asyncio.Event()
     on_signals(stop.set)
     from hub.app.controller import assemble_controller
-    from hub.report.listener import Reply, Request, listening
+    from hub.report.certificate import Certificate
+    from hub.report.controller import serving_controller
 
-    async with assemble_controller(options) as controller:
-
-        async def respond(request: Request) -> Reply:
-            if request.path not in ("/healthz", "/livez", "/readyz"):
-                return Reply(404, b"only /healthz\n")
-            fresh = controller.clock.now() - controller.beat < 30.0
-            return Reply(200, b"ok") if fresh else Reply(500, b"no heartbeat\n")
-
-        async with listening(address, respond, flag="--secure-port", what="probes"):
-            await controller.run(stop)
+    certificate = Certificate(*files) if all(files) else None
+    async with assemble_controller(options) as controller, serving_controller(address, controller, certificate):
+        await controller.run(stop)
     return Exit.OK

@@ -173,7 +173,7 @@ class Watch:
                 continue
             if not _ours(node, pattern):
                 continue
-            wait = max(unready.since + spec.delete_after - now, YOUNG - (wall - _unix(node.created)))
+            wait = max(unready.since + spec.delete_after - now, YOUNG - (wall - unix(node.created)))
             if wait > 0:
                 wake = now + wait if wake is None else min(wake, now + wait)
             else:
@@ -223,7 +223,7 @@ def _ours(node: Node, pattern: re.Pattern[str]) -> bool:
     return pattern.fullmatch(node.provider_id) is not None and not node.deleting
 
 
-def _unix(created: str) -> float:
+def unix(created: str) -> float:
     """The Unix time of a creationTimestamp; infinity if it cannot be read, so that the Node counts as new."""
     try:
         return datetime.fromisoformat(created).timestamp()

@@ -15,7 +15,7 @@ from hub.controller import course, record
 from hub.controller.course import Act, Memory, Observe, Publish, Release, Rest, Scene
 from hub.controller.record import Kept
 from hub.controller.services import BalancedService, Guard, Wanted, balanced, names, role, wanted
-from hub.controlling.carry import FAILED, Carrier
+from hub.controlling.carry import FAILED, HOST_BOUNDS, Carrier
 from hub.controlling.leftovers import Leftovers
 from hub.controlling.services import Services
 from hub.controlling.site import Observation, Outlook, Site
@@ -27,6 +27,7 @@ from hub.plugin.spec import TransientProviderError
 from hub.registry.spec import CloudBalancersSpec
 from hub.runtime.queue import KeyedQueue
 from hub.runtime.supervise import spawn
+from hub.runtime.tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -82,12 +83,16 @@ class BalancerPart:
         problem: why nothing can be done now; "" if something can.
         syncs: number of passes.
         failures: number of failed passes.
+        node_failures: of these, those that followed a change of the nodes.
+        node_rounds: seconds from a change of the nodes until every Service had a pass after it.
     """
 
     def __init__(self, site: Site) -> None:
         self.problem = ""
         self.syncs = 0
         self.failures = 0
+        self.node_failures = 0
+        self.node_rounds = Tally(HOST_BOUNDS)
         self._site = site
         self._queue: KeyedQueue[ObjectKey] = KeyedQueue(site.clock)
         self.services = Services(site.name, site.client, site.clock, self._queue.add, self.state_changed)
@@ -102,6 +107,8 @@ class BalancerPart:
         self._first_change: float | None = None
         self._last_change = 0.0
         self._changed = asyncio.Event()
+        self._round: tuple[float, set[ObjectKey]] = (0.0, set())
+        """When the nodes last changed, and the Services that have had no pass since."""
         self._observe_after = course.NEVER
         """Observations that began earlier do not count."""
         self._wants: dict[ObjectKey, Balancer] = {}
@@ -186,6 +193,7 @@ class BalancerPart:
             self._first_change = None
             if not self._site.problem and self._look_at_nodes(type_):
                 self._observe_after = clock.now()
+                self._round = clock.now(), set(self.services.objects)
                 self._all_again()
 
     def _look_at_nodes(self, type_: CloudType) -> bool:
@@ -220,6 +228,7 @@ class BalancerPart:
                     self.syncs += 1
                     again = await self._pass(key)
                     self._backoffs.pop(key, None)
+                    self._passed(key)
             except (Conflict, NotFound) as error:
                 log.debug("cluster %s: Service %s has changed: %s", self._site.name, key, error)
                 again = READ_AGAIN
@@ -241,9 +250,20 @@ class BalancerPart:
             return None
         return backoff.due - now
 
+    def _passed(self, key: ObjectKey) -> bool:
+        """Note the end of a pass; returns whether it was the first one after a change of the nodes."""
+        begun, waiting = self._round
+        if key not in waiting:
+            return False
+        waiting.discard(key)
+        if not waiting:
+            self.node_rounds.note(self._site.clock.now() - begun)
+        return True
+
     def _failed(self, key: ObjectKey, error: Exception) -> float:
         """Note a failed pass; returns the seconds until the next one."""
         self.failures += 1
+        self.node_failures += self._passed(key)
         text = f"Service {key} of cluster {self._site.name}: "
         if isinstance(error, HubError):
             text += str(error)

@@ -16,7 +16,7 @@ import msgspec
 
 from hub.cloud.instances import InstanceAnswer, Unknown
 from hub.controller.asking import NEVER, Timetable
-from hub.controller.deletion import Deletions, Watch
+from hub.controller.deletion import Deletions, Watch, unix
 from hub.controller.nodes import Change, Verdict, decide, foreign, question, uninitialized
 from hub.controller.undone import REPEATS, WINDOW, Undone
 from hub.controlling.node_writes import NO_RIGHT, NodeWrites
@@ -39,6 +39,8 @@ RETRY: Final = (1.0, 60.0)
 """Seconds until the cloud is asked again after an error: first, and at most."""
 SETTLE: Final = 1.0
 """Seconds after a write until its Node is looked at again; the watch brings what was written in the meantime."""
+INITIALIZED: Final = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
+"""Upper bounds in seconds of the histograms of Kubernetes' node controller (k8s.io/cloud-provider 0.35)."""
 DURATIONS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -78,6 +80,7 @@ class NodePart:
         deletions: the last decision about deletions.
         deleted: Nodes deleted since the start.
         untainted: seconds from a new Node's first sight until its taint was removed.
+        initialized: seconds from a Node's creation until its taint was removed, with the bounds of Kubernetes' own.
         syncs: seconds from a question to the last write to a Node that follows from it.
     """
 
@@ -86,6 +89,7 @@ class NodePart:
         self.deletions = Deletions()
         self.deleted = 0
         self.untainted = Tally(DURATIONS)
+        self.initialized = Tally(INITIALIZED)
         self.syncs = Tally(DURATIONS)
         self._site = site
         self._writes = NodeWrites(site)
@@ -315,6 +319,8 @@ class NodePart:
             site.reporter.happened(_subject(name, node.uid), *change.event)
         if change.aspect == "initialize":
             self.untainted.note(now - self._seen.pop(name, now))
+            if (created := unix(node.created)) < float("inf"):
+                self.initialized.note(max(0.0, site.clock.wall() - created))
         log.info("cluster %s: Node %s: %s", site.name, name, change.summary)
 
     def _failed(self, node: Node, error: HubError) -> None:

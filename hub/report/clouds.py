@@ -51,7 +51,7 @@ def _cluster(found: ControlledCluster, flags: str) -> ClusterCloud:
         where,
         duty.holder if duty is not None else "",
         reason,
-        message or (found.nodes_part.problem if found.nodes_part is not None else ""),
+        message or _problem(found),
         found.account.status.error,
         dict(Counter(node.state for node in nodes)),
         nodes,
@@ -59,6 +59,11 @@ def _cluster(found: ControlledCluster, flags: str) -> ClusterCloud:
         found.balancers_part.leftovers if found.balancers_part is not None else (),
         approve,
     )
+
+
+def _problem(found: ControlledCluster) -> str:
+    nodes = found.nodes_part.problem if found.nodes_part is not None else ""
+    return "; ".join(filter(None, (found.lacking, nodes)))
 
 
 def _nodes(found: ControlledCluster, part: NodePart) -> tuple[CloudNode, ...]:

@@ -18,18 +18,13 @@ from tests.integration.test_allocations import Scene, scene
 from tests.support.apiserver.pki import Authority
 from tests.support.apiserver.server import ApiServer
 from tests.support.browser import DESKTOP, PHONE, chromium
-from tests.support.hub import HUB_RULES, ROOT, HubProcess, RunningHub, World, add_node
+from tests.support.hub import HUB_RULES, REVIEW_RULES, ROOT, HubProcess, RunningHub, World, add_node
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 __all__ = ["scene"]
 
 SCREENSHOTS = ROOT / "docs" / "images"
-REVIEW_RULES = (
-    {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
-    {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
-)
-"""The rules that the hub needs to authenticate and authorize callers."""
 
 
 @pytest.fixture

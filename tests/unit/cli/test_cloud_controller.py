@@ -82,8 +82,20 @@ def test_a_secret_never_shows() -> None:
     assert "very-secret" not in text + stderr
 
 
-def test_an_address_that_is_not_loopback_needs_certificates() -> None:
-    """Without --print-registry the listener is checked before anything starts."""
-    arguments = ["cloud-controller", "--cloud-provider=brightbox", "--bind-address=0.0.0.0"]
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        (["--bind-address=0.0.0.0"], 2, "without --tls-cert-file and --tls-private-key-file only loopback is possible"),
+        (["--bind-address=::"], 2, "without --tls-cert-file and --tls-private-key-file only loopback is possible"),
+        (["--bind-address=cp.example.com"], 2, "only loopback is possible"),
+        (["--tls-cert-file=a"], 2, "--tls-cert-file and --tls-private-key-file belong together"),
+        (["--tls-cert-file=/a", "--tls-private-key-file=/b"], 3, "--tls-cert-file /a: cannot be read"),
+        (["--kube-api-qps=0"], 2, "--kube-api-qps"),
+        (["--kube-api-burst=0"], 2, "--kube-api-burst"),
+    ],
+)
+def test_a_listener_that_is_not_safe_is_refused(flags: list[str], code: int, said: str) -> None:
+    """Without --print-registry the listener is checked before anything starts; the message names the flags."""
+    arguments = ["cloud-controller", "--cloud-provider=brightbox", *flags]
     result = CliRunner().invoke(cli, arguments, env=ENVIRONMENT)
-    assert (result.exit_code, "only loopback is possible" in result.stderr) == (2, True)
+    assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
