@@ -177,6 +177,12 @@ class ControlledCluster:
         return "Standby", f"the Lease {self.duty.name} of cluster {self._name} is not held yet"
 
     @property
+    def settled(self) -> bool:
+        """Whether everything has been decided that can be decided now."""
+        parts = (self.nodes_part, self.balancers_part)
+        return bool(self.problem) or all(part is None or part.settled for part in parts)
+
+    @property
     def creates_after(self) -> float:
         """See :class:`hub.controlling.site.Site`."""
         return self.duty.creates_after if self.duty is not None else float("-inf")
