@@ -19,7 +19,6 @@ from hub.cli.server import registry_or_server, server_or_registry
     "--cluster",
     metavar="NAME",
     type=cluster_name,
-    default="",
     help="Explain a node, or a Service of type LoadBalancer, of this cluster, whose cloud controller the hub is.",
 )
 @registry_or_server
@@ -27,7 +26,9 @@ from hub.cli.server import registry_or_server, server_or_registry
 @output("table", "json")
 @verbose
 @click.pass_context
-def why(ctx: click.Context, /, subject: str, cluster: str, registry: str | None, output: Output, **given: Any) -> int:
+def why(
+    ctx: click.Context, /, subject: str, cluster: str | None, registry: str | None, output: Output, **given: Any
+) -> int:
     """Show the decisions behind an address, a node or a Service, step by step.
 
     Rejected candidates are shown with their reasons. For an address that no cluster has, the clusters whose
@@ -50,5 +51,5 @@ def why(ctx: click.Context, /, subject: str, cluster: str, registry: str | None,
 
     if isinstance(asked, str):
         options = Given(**given).options(asked, dry_run=True, leader_elect=False)
-        return asyncio.run(why_from_clusters(options, subject, output, cluster))
-    return asyncio.run(why_from_server(asked, subject, output, cluster))
+        return asyncio.run(why_from_clusters(options, subject, output, cluster or ""))
+    return asyncio.run(why_from_server(asked, subject, output, cluster or ""))

@@ -161,7 +161,9 @@ class ControlledCluster:
     @property
     def halted(self) -> tuple[str, str] | None:
         """See :class:`hub.controlling.site.Site`."""
-        if not self._spec.manage or not self._rights.act:
+        if not self._rights.act:
+            return "Observe", "this process writes nothing"
+        if not self._spec.manage:
             return "Observe", "nothing is written in mode observe"
         if not self._rights.acts_for(self._name):
             return "Standby", f"another replica acts for cluster {self._name}"
