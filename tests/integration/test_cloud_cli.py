@@ -171,7 +171,7 @@ def test_purge_deletes_what_has_no_service(scene: CloudScene, run: Run) -> None:
 
 
 def test_a_foreign_balancer_waits_for_its_approval(scene: CloudScene, run: Run) -> None:
-    """plan names what is withheld and is no change; approve lets the hub make the balancer."""
+    """Plan names what is withheld and is no change; approve lets the hub make the balancer."""
     scene.add_service()
     ingress = {"loadBalancer": {"ingress": [{"hostname": "old.example.net"}]}}
     scene.remote.api.patch(f"{SERVICE}/status", {"status": ingress})
