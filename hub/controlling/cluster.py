@@ -98,6 +98,8 @@ class ControlledCluster:
         self._clock = clock
         self._rights = rights
         self._reporter = reporter
+        self._duty_was: str | None = None
+        self._since = clock.wall()
         self._tasks: list[asyncio.Task[None]] = []
         class_ = spec.balancers.class_ if spec.balancers is not None else ""
         namespace, lease = rights.lease or (NAMESPACE, LEASE_OF_CLASS if class_ else LEASE)
@@ -179,6 +181,15 @@ class ControlledCluster:
         return "Standby", f"the Lease {self.duty.name} of cluster {self._name} is not held yet"
 
     @property
+    def since(self) -> float:
+        """Unix time since which ``halted`` has its reason."""
+        halted = self.halted
+        reason = halted[0] if halted is not None else ""
+        if reason != self._duty_was:
+            self._duty_was, self._since = reason, self._clock.wall()
+        return self._since
+
+    @property
     def settled(self) -> bool:
         """Whether everything has been decided that can be decided now."""
         parts = (self.nodes_part, self.balancers_part)
@@ -239,6 +250,7 @@ class ControlledCluster:
 
     def state_changed(self) -> None:
         """The cluster, the duty, the account, or this process's rights have changed."""
+        _ = self.since  # note when
         if self.duty is not None:
             self.duty.act(wanted=self._rights.acts_for(self._name) and not self.problem)
         if self.nodes_part is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from hub.controlling.told import Told
 
 
+NAMED: Final = 20
+"""Most Nodes of a cluster in a Status."""
 CLOUD_KINDS: Final = ("node", "balancer")
 """Kinds of the writes of cloud controllers."""
 
@@ -36,9 +39,12 @@ def clouds_of(hub: HubState) -> Clouds:
 
 
 def clouds_in_status(hub: HubState) -> tuple[ClusterCloud, ...] | None:
-    """The same without the Nodes; None if no cluster has a cloud controller."""
-    found = clouds_of(hub).clusters
-    return tuple(replace(cluster, nodes=()) for cluster in found) or None
+    """The same with the first troubled Nodes only; None if no cluster has a cloud controller."""
+    return tuple(replace(cluster, nodes=_troubled(cluster)) for cluster in clouds_of(hub).clusters) or None
+
+
+def _troubled(cluster: ClusterCloud) -> tuple[CloudNode, ...]:
+    return tuple(islice((node for node in cluster.nodes if node.state not in ("ready", "foreign")), NAMED))
 
 
 def cloud_writes(found: Clouds) -> Iterator[Write]:
@@ -81,7 +87,9 @@ def cluster_cloud(hub: HubState, found: ControlledCluster) -> ClusterCloud:
         message or problem or (node_part.problem if node_part is not None else ""),
         problem,
         found.account.status.error,
+        rfc3339(found.since),
         dict(Counter(node.state for node in nodes)),
+        {node.state: node.since for node in sorted(nodes, key=lambda node: node.since, reverse=True)},
         nodes,
         balancers,
         balancer_part.leftovers if balancer_part is not None else (),

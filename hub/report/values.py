@@ -313,8 +313,10 @@ class ClusterCloud(_Value, frozen=True):
         message: the same in words.
         problem: why its Nodes or Services are not current; "" if they are.
         error: the last error of the cloud; "" if there is none.
+        since: since when the duty is as it is, RFC 3339.
         node_states: state -> number of Nodes.
-        nodes: empty in a Status.
+        node_since: state -> since when the first of its Nodes has it, RFC 3339.
+        nodes: in a Status only the first 20 that are neither ready nor foreign.
         leftovers: objects in the cloud whose Service does not exist.
         approve: the command that approves withheld deletions of Nodes; "" if none is withheld.
     """
@@ -329,7 +331,9 @@ class ClusterCloud(_Value, frozen=True):
     message: str = ""
     problem: str = ""
     error: str = ""
+    since: str = ""
     node_states: dict[str, int] = {}
+    node_since: dict[str, str] = {}
     nodes: tuple[CloudNode, ...] = ()
     balancers: tuple[CloudBalancer, ...] = ()
     leftovers: tuple[str, ...] = ()
@@ -349,7 +353,7 @@ class Status(_Value, frozen=True):
 
     Attributes:
         allocations: without ``whyNot``, ``described`` and ``calls``; null if the registry has no ``allocations:``.
-        clouds: without ``nodes``; null if no cluster has ``cloud:``.
+        clouds: with only the first ``nodes`` that are not ready; null if no cluster has ``cloud:``.
     """
 
     hub: Replica = Replica()
