@@ -118,6 +118,25 @@ def test_a_cloud_that_does_not_answer_is_unknown(scene: CloudScene, run: Run) ->
         assert "eu" in result.output
 
 
+def test_check_online_asks_the_cloud(scene: CloudScene) -> None:
+    """A row for the cluster's cloud with nodes and balancers; without an answer the exit code is 1."""
+    scene.add_service()
+    scene.add_node()
+    access = ["--kubeconfig", str(scene.world.kubeconfig), "--allow-api-host", scene.cloud.fake.host]
+
+    def check() -> Result:
+        return CliRunner().invoke(cli, ["check", str(scene.world.path), "--online", *access])
+
+    well = check()
+    assert well.exit_code == 0, well.output
+    assert "1 cluster, 0 services, 1 cloud" in well.output
+    [row] = [line.split() for line in well.output.splitlines() if "brightbox" in line]
+    assert row == ["eu", "1", "1", "brightbox", "ok"]
+    scene.cloud.call(lambda: scene.cloud.fake.fail("error", times=None))
+    broken = check()
+    assert (broken.exit_code, "online: 1 of 3 failed" in broken.output) == (1, True), broken.output
+
+
 def test_server_shows_what_the_commands_find(scene: CloudScene, run: Run) -> None:
     """A running hub and the command that reads for itself agree about nodes, balancers and reasons."""
     port = free_port()

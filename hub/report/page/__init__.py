@@ -106,8 +106,8 @@ def routes(site: Site, live: Broadcaster) -> list[web.RouteDef]:
 def rendered_overview(snapshot: VersionedStatus, search: Search = EVERYTHING) -> bytes:
     """The overview page, with what a search finds."""
     status = snapshot.status
-    tables = {"pools": pools(status.allocations), "clouds": parts(status.clouds)}
-    return _render("overview.html", snapshot, search=search, map=drawn(status, search), **tables)
+    shown, clouds = pools(status.allocations), parts(status.clouds)
+    return _render("overview.html", snapshot, search=search, map=drawn(status, search), pools=shown, clouds=clouds)
 
 
 def _render(template: str, snapshot: VersionedStatus, recent: Recent | None = None, **more: object) -> bytes:
