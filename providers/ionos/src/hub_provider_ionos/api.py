@@ -21,9 +21,18 @@ from hub.plugin import (
     TerminalProviderError,
     TransientProviderError,
 )
+from hub.plugin.clouds import Uncertain
 from hub_provider_ionos import inventory
 from hub_provider_ionos.account import Account, Login, Usage
-from hub_provider_ionos.failures import RetryLater, Unauthorised, describe_connection_error, error_for, refusal
+from hub_provider_ionos.failures import (
+    RetryLater,
+    Unauthorised,
+    cloud_error,
+    describe_connection_error,
+    error_for,
+    may_have_arrived,
+    refusal,
+)
 from hub_provider_ionos.inventory import Fleet, Malformed, Page, PoolNode
 from hub_provider_ionos.permit import NotSent, Permit
 from hub_provider_ionos.sdk import Sdk, open_sdk
@@ -57,6 +66,7 @@ class Call(NamedTuple):
         options: Keyword arguments of the method.
         write: Whether it is a change. Its answer is the path in the header Location, or None.
         permit: Of a change; it is asked immediately before the change is sent.
+        cloud: Whether it changes an object of a load balancer: its errors are those that the cloud controller knows.
     """
 
     about: str
@@ -66,6 +76,7 @@ class Call(NamedTuple):
     options: Mapping[str, object]
     write: bool = False
     permit: Permit | None = None
+    cloud: bool = False
 
 
 class Api:
@@ -234,7 +245,8 @@ class Api:
                     f"{self.account.url} does not answer for {call.about} within {ANSWER:g} s"
                 ) from error
             except Malformed as error:
-                raise TransientProviderError(f"{self.account.url}: {call.about}: {error}") from error
+                kind = Uncertain if call.cloud else TransientProviderError
+                raise kind(f"{self.account.url}: {call.about}: {error}") from error
             except NotSent as error:
                 raise TransientProviderError(f"{self.account.url}: {call.about} was not sent: {error}") from error
             except TerminalProviderError:  # the proxy cannot be used
@@ -284,15 +296,16 @@ class Api:
             return TerminalProviderError(f"the package ionoscloud cannot be imported: {error}")
         refused = refusal(error)
         if refused is None:
-            return TransientProviderError(
-                f"{self.account.url} does not answer for {call.about}: {describe_connection_error(error)}"
-            )
+            kind = Uncertain if call.cloud and may_have_arrived(error) else TransientProviderError
+            return kind(f"{self.account.url} does not answer for {call.about}: {describe_connection_error(error)}")
         if refused.headers:
             self._note(refused.headers)
         self.usage.limited += refused.status == 429
         said = self._hub.redact(refused.said)
         what = f"{self.account.url} answers {refused.status} for {call.about}" + (f": {said}" if said else "")
-        found = error_for(refused, what, self.account.credential, self._hub.clock.wall(), write=call.write)
+        found = (cloud_error(refused, what) if call.cloud else None) or error_for(
+            refused, what, self.account.credential, self._hub.clock.wall(), write=call.write
+        )
         if isinstance(found, RetryLater):
             self._blocked_until = self._hub.clock.now() + (found.retry_after or 0.0)
         return found
