@@ -10,7 +10,8 @@ import msgspec
 
 from hub.cloud.balancers import Balancer, Done, Intent, Marker, Notice, Planned, Record
 from hub.cloud.balancers import Step as CloudStep
-from hub.plugin.clouds import Balancers, CloudConflict, Uncertain
+from hub.controller.course import LAG
+from hub.plugin.clouds import Balancers, CloudConflict, Uncertain, Wait
 
 NAME: Final = "web.edge.eu"
 MARKER: Final = Marker("cluster-1", "service-1")
@@ -31,12 +32,20 @@ class Driver:
 
     balancers: Balancers
     record: Record = field(default_factory=lambda: Record(NAME, MARKER))
-    made: list[tuple[CloudStep, Done]] = field(default_factory=list)
+    made: list[tuple[float, CloudStep, Done]] = field(default_factory=list)
+
+    def now(self) -> float:
+        """The cloud's clock; the answers to steps count for as long as in a hub."""
+        return 0.0
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes while the cloud is waited for."""
 
     async def observe(self, *wanted: Balancer) -> Any:
         """An observation, with the answers to earlier steps."""
+        self.made = [made for made in self.made if self.now() < made[0] + LAG]
         seen = await self.balancers.observe(wanted)
-        for step, done in self.made:
+        for _, step, done in self.made:
             seen = self.balancers.after(seen, step, done)
         return seen
 
@@ -60,7 +69,8 @@ class Driver:
             if first.creates and self.record.intent is None:
                 made = tuple(dict.fromkeys((*self.record.made, *self.kinds)))
                 self.record = msgspec.structs.replace(self.record, made=made, intent=Intent(0.0, self.kinds))
-            self.made.append((first, await self.balancers.perform(first)))
+            done = await self.balancers.perform(first)
+            self.made.append((self.now(), first, done))
         return first
 
     async def settle(self, want: Balancer | None, until: Callable[[Planned], bool] = lambda _: False) -> list[str]:
@@ -79,6 +89,8 @@ class Driver:
                 await self.publish(want)
             elif isinstance(first, CloudStep):
                 steps.append(first.kind)
+            elif isinstance(first, Wait):
+                self.pass_time(first.after)
             if first is None or until(first):
                 return steps
         raise AssertionError(f"no end after {ROUNDS} rounds: {steps}")

@@ -40,6 +40,12 @@ class Scene(Driver):
     clock: AheadClock = None  # type: ignore[assignment]
     restart: Callable[[], None] = lambda: None
 
+    def now(self) -> float:
+        return self.clock.now()
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.ahead += seconds
+
     def killed(self) -> None:
         """A new process: it does not know the requests of the old one either."""
         super().killed()
@@ -64,8 +70,7 @@ class Scene(Driver):
     @property
     def writes(self) -> list[str]:
         """What was written to the cloud: methods and paths, ids left out."""
-        texts = [served.text for served in self.fake.log if served.kind == "write"]
-        return [" ".join(part for part in (_brief(text),)) for text in texts]
+        return [_brief(served.text) for served in self.fake.log if served.kind == "write"]
 
     @property
     def balancer(self) -> Any:

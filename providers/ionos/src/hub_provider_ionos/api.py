@@ -8,6 +8,7 @@ in a thread, with the first request.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -281,9 +282,14 @@ class Api:
         text = self.last_secret = await self._read_secret(reload=reload)
         if self.account.username:
             return Login(username=self.account.username, password=text)
-        if not text.isascii() or not text.isprintable() or " " in text:
+        token = _token_of(text)
+        if not token.isascii() or not token.isprintable() or " " in token:
             raise CredentialError(f"{self.account.credential} holds characters a token cannot have")
-        return Login(token=text)
+        return Login(token=token)
+
+    def redact(self, text: str) -> str:
+        """Removes credentials from a text of the API; the hub does not know a token that is a part of its file."""
+        return self._hub.redact(text.replace(_token_of(self.last_secret) or "\0", "***"))
 
     # --- rate limit and errors -------------------------------------------------------------------------
 
@@ -301,7 +307,7 @@ class Api:
         if refused.headers:
             self._note(refused.headers)
         self.usage.limited += refused.status == 429
-        said = self._hub.redact(refused.said)
+        said = self.redact(refused.said)
         what = f"{self.account.url} answers {refused.status} for {call.about}" + (f": {said}" if said else "")
         found = (cloud_error(refused, what) if call.cloud else None) or error_for(
             refused, what, self.account.credential, self._hub.clock.wall(), write=call.write
@@ -309,6 +315,17 @@ class Api:
         if isinstance(found, RetryLater):
             self._blocked_until = self._hub.clock.now() + (found.retry_after or 0.0)
         return found
+
+
+def _token_of(text: str) -> str:
+    """The token in a credential: the text itself, or the first one of ``{"tokens": […]}``, as IONOS mounts it."""
+    if not text.startswith("{"):
+        return text
+    try:
+        found: object = json.loads(text)["tokens"][0]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return text
+    return found if isinstance(found, str) else text
 
 
 def _keep(identity: str, item: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:

@@ -116,7 +116,7 @@ class Calls:
         """
         call = Call(f"the state of request {request}", "RequestsApi", "requests_status_get", (request,), {})
         found = await self._api.ask(call, _progress)
-        return Progress(found.status, self._hub.redact(found.message))
+        return Progress(found.status, self._api.redact(found.message))
 
     async def change_in_progress(self, card: Card) -> str:
         """Returns the id of the request that changes a NIC now, for one whose own answer was lost.

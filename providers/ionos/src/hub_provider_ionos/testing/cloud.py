@@ -187,7 +187,7 @@ class Cloud:
         found = copy.deepcopy(list(self.blocks.values()))
         for block in found if self.names_consumers else ():
             block["properties"]["ipConsumers"] = [
-                row for ip in block["properties"]["ips"] for row in self.consumers(ip)
+                row for ip in block["properties"]["ips"] or () for row in self.consumers(ip)
             ]
         return found
 
