@@ -81,7 +81,7 @@ def test_a_creation_survives_a_kill(killing: Killing, nodes: list[str], number: 
     killing.add_service()
     eventually(lambda: killing.killed, 60)
     killing.start()
-    eventually(lambda: killing.settled(*nodes), 90)
+    eventually(lambda: killing.settled(*nodes), 120)
 
 
 @pytest.mark.parametrize(("number", "when"), kills(DELETE, {(1, "after")}))
@@ -89,13 +89,13 @@ def test_a_deletion_survives_a_kill(killing: Killing, nodes: list[str], number: 
     """Killed at any write of a deletion, the next process leaves nothing behind, and then lets the Service go."""
     killing.start()
     killing.add_service()
-    eventually(lambda: killing.settled(*nodes), 90)
+    eventually(lambda: killing.settled(*nodes), 120)
     killing.arm(number, when)
     killing.scene.remote.api.delete(f"{SERVICES}/web")
     eventually(lambda: killing.killed, 60)
     assert killing.scene.service() is not None
     killing.start()
-    eventually(lambda: killing.scene.service() is None, 90)
+    eventually(lambda: killing.scene.service() is None, 120)
     network = killing.scene.cloud.fake.network
     assert network.balancers() == network.blocks() == []
 
@@ -106,9 +106,9 @@ def test_a_change_of_nodes_survives_a_kill(killing: Killing, nodes: list[str], n
     """Killed while a node joins, the next process ends with all nodes in both rules."""
     killing.start()
     killing.add_service()
-    eventually(lambda: killing.settled(*nodes), 90)
+    eventually(lambda: killing.settled(*nodes), 120)
     killing.arm(number, when)
     nodes.append(killing.scene.add_node("n3"))
     eventually(lambda: killing.killed, 60)
     killing.start()
-    eventually(lambda: killing.settled(*nodes), 90)
+    eventually(lambda: killing.settled(*nodes), 120)

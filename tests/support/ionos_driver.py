@@ -47,9 +47,10 @@ class Scene(Driver):
         self.clock.ahead += seconds
 
     def killed(self) -> None:
-        """A new process: it does not know the requests of the old one either."""
+        """A new process does not know the requests of the old one; for 30 s, in which lists catch up, it waits."""
         super().killed()
         self.restart()
+        self.fake.network.catch_up()
 
     def want(self, *names: str, settings: dict[str, Any] | None = None, **more: Any) -> Balancer:
         """What a Service wants, on these servers; ``_`` in names of settings stands for ``-``."""

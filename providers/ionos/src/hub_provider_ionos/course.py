@@ -22,6 +22,8 @@ BUSY: Final = 5.0
 """Seconds until the cloud is asked again whether a change has ended; one takes seconds to minutes."""
 PERSON: Final = 60.0
 """Seconds until it is looked at again whether a person has done their part."""
+UNLISTED: Final = 15.0
+"""Seconds until an object that another one refers to is looked for again in the lists."""
 AGAIN: Final = 300.0
 """Seconds until a request that has failed is made again."""
 
@@ -71,8 +73,10 @@ def _guarded(planned: Iterable[Planned], seen: Network, record: Record) -> Itera
     for number, (id_, each) in enumerate(asked, 1):
         gone = any(_undoes(later.step, each.step) for _, later in asked[number:])
         made = each.step.creates and each.status == "DONE" and not gone
-        if each.active or (made and not _listed(each.step, seen, names)):
+        if each.active:
             yield Wait("CloudBusy", f"{each.step.summary}: request {id_} is {each.status}", BUSY)
+        elif made and not _listed(each.step, seen, names):
+            yield Wait("CloudBusy", f"{each.step.summary}: made, and not listed yet", BUSY)
     for each in (each for objects in mine.all.values() for each in objects):
         if each.busy:
             yield Wait("CloudBusy", f"{each.busy} is being changed", BUSY)
@@ -159,7 +163,8 @@ class _Course:
         if block is not None and (user := self._in_use(block)):
             yield from self.nodes_only()
             text = f"IP block {block.id} is used by {user}; free it, or name another address"
-            yield Wait("AddressInUse", text, PERSON)
+            # Our own block may be used by our load balancer, which no list shows yet.
+            yield Wait("AddressInUse", text, PERSON if block not in self._ours.all["ip_block"] else UNLISTED)
             return
         yield from self._replaced()
         yield from self._addressed(place, block)

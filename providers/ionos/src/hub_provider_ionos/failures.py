@@ -27,6 +27,9 @@ _BUSY: Final = re.compile(r"(?i)\b(busy|locked|in progress|provisioning|currentl
 _QUOTA: Final = re.compile(r"(?i)\b(quota|resource limits?|contract limits?|limits? exceeded|exceeds? the limits?)\b")
 """In the text of a refused creation: the contract allows no more. The codes are not documented."""
 
+_TAKEN: Final = re.compile(r"(?i)\b(already|in use)\b")
+"""In the text of a refused change: something is there that the lists did not show."""
+
 
 class Unauthorised(ProviderError):
     """401: the credential is not accepted."""
@@ -101,7 +104,7 @@ def cloud_error(refused: Refusal, what: str) -> ProviderError | None:
         return Uncertain(what)  # a gateway in between may have lost the answer
     if status in (400, 402, 403, 422) and _QUOTA.search(refused.said):
         return QuotaExceeded(f"{what}; raise the limits of the contract, or delete what is not needed")
-    if status == 409 or (status in (400, 422) and _BUSY.search(refused.said)):
+    if status == 409 or (status in (400, 422) and (_BUSY.search(refused.said) or _TAKEN.search(refused.said))):
         return CloudConflict(what)
     return CloudRefusal(what) if status in (400, 422) else None
 

@@ -69,6 +69,10 @@ class FakeNetwork:
                 found[id_] = old
         return list(found.values())
 
+    def catch_up(self) -> None:
+        """Lists show everything as it is."""
+        self._old.clear()
+
     # --- IP blocks -------------------------------------------------------------------------------------
 
     def create_block(self, body: Object) -> tuple[Object, str]:
