@@ -12,8 +12,8 @@ from hub.plugin.clouds import Absent, CloudNode, Instance, InstanceAnswer, NodeA
 from hub_provider_brightbox.client import Client
 from hub_provider_brightbox.shapes import Object, as_object, as_objects
 
-PROVIDER_ID: Final = re.compile(r"brightbox://(?P<id>srv-[0-9a-z]{5,})")
-SERVER: Final = re.compile(r"srv-[0-9a-z]{5,}")
+PROVIDER_ID: Final = re.compile(r"brightbox://(?P<id>srv-[0-9a-z]{5,32})")
+SERVER: Final = re.compile(r"srv-[0-9a-z]{5,32}")
 FEW: Final = 5
 """Up to so many machines are asked for singly."""
 PRIVATE: Final = ip_network("10.0.0.0/8")

@@ -284,7 +284,8 @@ class CloudConformance:
                     scene.made.clear()
                 start = len(scene.fake.requests)
                 if cut is not None:
-                    scene.fake.fail(cut[0], on="write", skip=cut[1])
+                    # twice: an HTTP library may itself repeat what is idempotent, such as a PUT, on a new connection
+                    scene.fake.fail(cut[0], times=2, on="write", skip=cut[1])
                 want = change.after(scene, nodes)
                 await scene.settle(want, killed=True)
                 writes = sum(request.kind == "write" for request in scene.fake.requests[start:])
@@ -523,14 +524,14 @@ class CloudConformance:
         self._run(check)
 
     def test_19_a_write_without_an_answer_is_uncertain(self) -> None:
-        """perform() raises Uncertain if the connection breaks after the request was sent, and sends it once."""
+        """perform() raises Uncertain if the connection breaks after the request was sent; a creation is sent once."""
 
         async def check(scene: Scene) -> None:
             nodes = scene.machines(FEW + 1)
             for fault in self._faults(scene, "lost-request", "lost-answer"):
                 for change in CHANGES:
                     step = await self._step(scene, change.after(scene, nodes))
-                    scene.fake.fail(fault, on="write")
+                    scene.fake.fail(fault, times=None, on="write")
                     start = len(scene.fake.requests)
                     try:
                         await scene.perform(step)
@@ -541,7 +542,8 @@ class CloudConformance:
                     else:
                         pytest.fail(f"{step.summary}, {fault}: perform() returned although it got no answer")
                     writes = [each.text for each in scene.fake.requests[start:] if each.kind == "write"]
-                    assert len(writes) == 1, f"{step.summary}, {fault}: the plugin itself sent it again: {writes}"
+                    once = len(writes) == 1 or not step.creates
+                    assert once, f"{step.summary}, {fault}: the plugin itself sent it again: {writes}"
                     scene.fake.heal()
                     await scene.settle(change.after(scene, nodes))
 
