@@ -458,10 +458,9 @@ class CloudConformance:
             kinds = tuple(scene.record.ids)
             lists = [each.name for each in scene.type.annotations if each.kind == "list"]
             for text in HOSTILE:
-                scene.made.clear()
-                scene.record = Record(NAME, MARKER, ids=dict.fromkeys(kinds, text), made=kinds)
-                wants = [want, None, *(scene.want([node], {name: (text,)}) for name in lists), None]
-                for each in wants:
+                for each in (want, None, *(scene.want([node], {name: (text,)}) for name in lists), None):
+                    scene.made.clear()
+                    scene.record = Record(NAME, MARKER, ids=dict.fromkeys(kinds, text), made=kinds)
                     with suppress(ProviderError, AssertionError):  # it may refuse, or wait
                         await scene.settle(each, refused=True)
             paths = [request.text for request in scene.fake.requests[start:] if "evil" in request.text.lower()]
