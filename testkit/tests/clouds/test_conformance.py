@@ -126,13 +126,13 @@ PLANTED = {
     ),
     "the cloud's order counts": Planted(
         9, "in another order", "cloud",
-        "            return sorted(has) == sorted(msgspec.convert(wanted, list[Listener]))",
-        "            return bool(list(has) == msgspec.convert(wanted, list[Listener]))",
+        "            return sorted(has) == sorted(msgspec.convert(wanted, list[api.Listener]))",
+        "            return bool(list(has) == msgspec.convert(wanted, list[api.Listener]))",
     ),
     "the cloud's order of machines counts": Planted(
         9, "in another order", "cloud",
-        "            return sorted(has) == wanted",
-        "            return list(has) == wanted",
+        "            return bool(sorted(has) == wanted)",
+        "            return bool(list(has) == wanted)",
     ),
     "sends no machines": Planted(
         10, "the balancer was changed", "cloud",
@@ -204,7 +204,7 @@ PLANTED = {
     ),
     "any provider ID is ours": Planted(
         16, "CloudType.provider_id matches", "cloud",
-        "(?P<id>{ID})\")",
+        "(?P<id>{api.ID})\")",
         "(?P<id>.*)\")",
     ),
     "quotes the cloud": Planted(
