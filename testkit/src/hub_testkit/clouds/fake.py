@@ -53,15 +53,23 @@ class CloudObject:
 
 
 class CloudFake(Protocol):
-    """A fake cloud, as the rules use it.
+    """A fake cloud, as the rules use it."""
 
-    Attributes:
-        shuffled: whether lists, and lists in objects, come in another order at each request.
-        elsewhere: the URL for the fault "elsewhere"; set by the rules.
-    """
+    @property
+    def shuffled(self) -> bool:
+        """Whether lists, and lists in objects, come in another order at each request; set by the rules."""
+        ...
 
-    shuffled: bool
-    elsewhere: str
+    @shuffled.setter
+    def shuffled(self, value: bool, /) -> None: ...
+
+    @property
+    def elsewhere(self) -> str:
+        """The URL for the fault "elsewhere"; set by the rules."""
+        ...
+
+    @elsewhere.setter
+    def elsewhere(self, value: str, /) -> None: ...
 
     @property
     def cannot(self) -> Mapping[Fault, str]:
