@@ -91,8 +91,8 @@ def running(made: Process) -> Iterator[Process]:
 def add_services(scene: CloudScene) -> None:
     """Create all Services of :data:`HAND_OVER`."""
     reserved = scene.cloud.call(lambda: scene.cloud.fake.account.add_cloud_ip("of a person")["id"])
-    for name, (annotations, spec) in HAND_OVER.items():
-        values = {key if "/" in key else PREFIX + key: value or reserved for key, value in annotations.items()}
+    for name, (wanted, spec) in HAND_OVER.items():
+        values = {key if "/" in key else PREFIX + key: value or reserved for key, value in wanted.items()}
         scene.add_service(name, metadata={"annotations": values}, **spec)
 
 
@@ -131,13 +131,13 @@ def ids(scene: CloudScene) -> dict[str, list[str]]:
 
 def test_all_annotations_are_handed_over() -> None:
     """The ten Services have every annotation that the provider knows."""
-    used = {key if "/" in key else PREFIX + key for annotations, _ in HAND_OVER.values() for key in annotations}
+    used = {key if "/" in key else PREFIX + key for wanted, _ in HAND_OVER.values() for key in wanted}
     known = {name for each in ANNOTATIONS for name in (PREFIX + each.name, *each.aliases)}
     assert used >= known - {f"{PREFIX}healthcheck-interval"}  # the original does not read it
 
 
 def test_the_hub_takes_over_and_hands_back(scene: CloudScene, goccm: Path) -> None:
-    """The hub adopts what goccm made without a write to the cloud and with the same ingress; goccm makes nothing new."""
+    """The hub adopts what goccm made without a write to the cloud, with the same ingress; goccm makes nothing new."""
     with serving(scene, goccm):
         add_services(scene)
         eventually(lambda: all(map(scene.hostnames, HAND_OVER)), 120)
