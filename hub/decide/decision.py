@@ -235,7 +235,9 @@ def _with_entry(
     inputs = inputs_of(snapshot, target, ours, state.sources, state.desired.failover.active)
 
     # 2. Decide which endpoints are wanted.
-    target_input = TargetInput(target, service, inputs.sources, ours, now, writes.refused, snapshot.verdicts)
+    target_input = TargetInput(
+        target, service, inputs.sources, ours, now, writes.refused, snapshot.verdicts, snapshot.hub_zones
+    )
     desired = desired_endpoints(target_input, state.desired)
     if isinstance(desired, Refused | Waiting) or service is None:
         assert isinstance(desired, Refused | Waiting)  # noqa: S101 - a missing Service waits

@@ -50,6 +50,7 @@ ProviderName = Annotated[
 SecretKey = Annotated[str, PlainValidator(values.secret_key), _schema("[-._a-zA-Z0-9]+", "kubeconfig", longest=253)]
 LabelKey = Annotated[str, PlainValidator(values.label_key), _schema(_QUALIFIED, "region")]
 LabelValue = Annotated[str, PlainValidator(values.label_value), _schema(f"{_VALUE}?", "eu")]
+Zone = Annotated[str, PlainValidator(values.zone), _schema(_VALUE, "eu-central-1a", longest=63)]
 Owner = Annotated[str, PlainValidator(values.owner), _schema(_SUBDOMAIN, "default", longest=63)]
 PreviousOwner = Annotated[str, PlainValidator(values.previous_owner), _schema(_VALUE, "default")]
 ManagedBy = Annotated[str, PlainValidator(values.managed_by), _schema(_VALUE, "old-controller", longest=63)]
@@ -97,6 +98,11 @@ CelText = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 4096, "examples": ["cluster == 'local'"]}),
 ]
 HostName = Annotated[str, PlainValidator(values.host), _schema(values.HOST_PATTERN, "shop.example.com", longest=253)]
+GrpcService = Annotated[
+    str,
+    PlainValidator(values.grpc_service),
+    WithJsonSchema({"type": "string", "maxLength": 253, "pattern": "^[!-~]*$", "examples": ["shop.v1.Cart"]}),
+]
 HttpPath = Annotated[str, PlainValidator(values.http_path), _schema("/[!-~]*", "/healthz?ready=1", longest=1024)]
 StatusRange = Annotated[
     tuple[int, int],
@@ -189,7 +195,7 @@ class Unreachable(Section):
 class Health(Section):
     """Active checks of the published addresses (docs/how-to/health.md)."""
 
-    mode: Literal["off", "tcp", "http", "https"] | None = optional("How to probe.", "off")
+    mode: Literal["off", "tcp", "http", "https", "grpc", "grpcs"] | None = optional("How to probe.", "off")
     port: PortNumber | None = optional("Port to probe; default: the first TCP port that is published.")
     health_check_node_port: ObjectName | None = optional(
         "Probe the healthCheckNodePort of this Service (namespace/name) of the remote cluster."
@@ -201,12 +207,17 @@ class Health(Section):
     on_fail: Literal["not-ready", "remove"] | None = optional("What happens to an unhealthy address.", "not-ready")
     path: HttpPath | None = optional("Path, and query, of an HTTP probe.", "/")
     method: Literal["GET", "HEAD", "OPTIONS"] | None = optional("Method of an HTTP probe.", "GET")
-    host: HostName | None = optional("Host header; default: the address.")
+    host: HostName | None = optional(
+        "Host header of an HTTP probe, `:authority` of a gRPC probe; default: the address."
+    )
     headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=32)] | None = optional(
         "Additional headers of an HTTP probe. No secrets.", {}
     )
     status: list[StatusRange] | None = optional(
         "Statuses that pass. Redirects are not followed.", ["200-399"], min_length=1, max_length=32
+    )
+    grpc_service: GrpcService | None = optional(
+        "The service that a gRPC probe asks for; default: the server as a whole.", ""
     )
     server_name: Subdomain | None = optional("Name for SNI and in the certificate; default: the address.")
     ca: FilePath | None = optional(
@@ -222,6 +233,9 @@ class Layer(Section):
     guard: Guard | None = optional("How much may be removed, and when.")
     unreachable: Unreachable | None = optional("What happens when the cluster cannot be reached.")
     health: Health | None = optional("Active checks.")
+    zone_map: dict[Zone, Zone] | None = optional(
+        "Zone of the source's nodes: zone of the hub cluster. Endpoints get the hub's zone, and hints for it.", {}
+    )
 
 
 class Defaults(Layer):

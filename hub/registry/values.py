@@ -244,6 +244,14 @@ def label_value(value: object) -> str:
     return written
 
 
+def zone(value: object) -> str:
+    """The name of a zone: the value of a Node's label topology.kubernetes.io/zone."""
+    written = label_value(value)
+    if not written:
+        raise BadValue("must not be empty", "write the value of the Nodes' label topology.kubernetes.io/zone")
+    return written
+
+
 def owner(value: object) -> str:
     """The hub's owner: a label value, and a DNS subdomain since the names of Lease and ConfigMaps end with it."""
     written = previous_owner(value)
@@ -443,6 +451,16 @@ def host(value: object) -> str:
     written = text(value)
     if len(written) > NAME_LIMIT or not _HOST.fullmatch(written):
         raise BadValue(f"is not a host: {shown(written)}", "such as shop.example.com")
+    return written
+
+
+def grpc_service(value: object) -> str:
+    """The name of a gRPC service, as the server knows it; may be empty."""
+    if value == "":
+        return ""
+    written = text(value)
+    if len(written) > NAME_LIMIT or not written.isascii() or " " in written:
+        raise BadValue(f"is not the name of a gRPC service: {shown(written)}", "such as shop.v1.Cart")
     return written
 
 
