@@ -136,12 +136,10 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine(go_version(binaries.ensure_go_program(GOREF))),
         "rows": {consumer: {} for consumer in args.rows},
-        "problems": [],
         "broken": [],
     }
     for consumer, names in args.rows.items():
         measure_consumer(consumer, [row for row in ROWS if row.name in names], args, result)
-    result["problems"] += result["broken"]
     return result
 
 
@@ -154,7 +152,7 @@ def measure_consumer(consumer: ConsumerName, rows: list[Row], args: argparse.Nam
             try:
                 with Stage(Path(folder), consumer, args.arms, clusters) as stage:
                     while rows:
-                        play(stage, rows.pop(0), result["rows"][consumer], result["problems"])
+                        play(stage, rows.pop(0), result["rows"][consumer])
                         args.save.parent.mkdir(exist_ok=True)
                         args.save.write_text(json.dumps(result, indent=1) + "\n")
                         stage.settle(SETTLE)
@@ -165,14 +163,13 @@ def measure_consumer(consumer: ConsumerName, rows: list[Row], args: argparse.Nam
                 result["broken"].append(str(error).partition("\n")[0])
 
 
-def play(stage: Stage, row: Row, rows: dict[str, Any], problems: list[str]) -> None:
+def play(stage: Stage, row: Row, rows: dict[str, Any]) -> None:
     """Play one row and keep its figures."""
     say(f"{row.name}: {row.seconds:g} s")
     found = {arm: figures(story) for arm, story in stage.play(row.seconds, row.script).items()}
     for arm, one in found.items():
         say(f"  {arm}: {one.lost} of {one.requests} lost{f', {dict(one.errors)}' if one.errors else ''}")
     rows[row.name] = {arm: asdict(one) for arm, one in found.items()}
-    problems += report.problems(row.name, found)
 
 
 def say(text: str) -> None:

@@ -12,6 +12,11 @@ from benchmarks.traffic.__main__ import parse
 from benchmarks.traffic.figures import Arm, Figures, Request, Story, figures
 
 RATE = 10.0
+RESULT = {
+    "date": "2026-01-02",
+    "machine": {"cores": 2, "memory_gb": 24, "python": "3.11", "go": "1.26", "kubernetes": "1.35.4"},
+    "broken": [],
+}
 ANSWERED = Figures(100, 0, None, None, None, 0.0, 0.0, {}, [0, 0])
 
 
@@ -44,17 +49,6 @@ def test_new_node_waits_for_its_first_request(nodes: dict[str, float], seconds: 
     assert figures(Story(requests(), 0.0, {}, nodes), RATE).first_request == seconds
 
 
-def test_late_client_and_changed_clock_are_reported() -> None:
-    """Both are problems of a row, since they may distort it."""
-    late = [request._replace(at=request.at + 0.7) for request in requests()]
-    found = figures(Story(late, 0.0, {}, {}, jump=-3600.0), RATE)
-    assert report.problems("drain", {"hub": found}) == [
-        "drain: the client of hub was up to 0.7 s late: the machine is overloaded",
-        "drain: the wall clock jumped by -3600 s; the figures use the monotonic clock",
-    ]
-    assert report.problems("drain", {"hub": ANSWERED}) == []
-
-
 @pytest.mark.parametrize(
     ("row", "lost", "missed"),
     [
@@ -78,18 +72,27 @@ def test_goals(row: str, lost: dict[Arm, int], missed: list[str]) -> None:
 
 def test_document_has_every_row_and_the_problems() -> None:
     """A missed goal is in the table, and named below it."""
-    machine = {"cores": 2, "memory_gb": 24, "python": "3.11", "go": "1.26", "kubernetes": "1.35.4"}
-    result = {"date": "2026-01-02", "machine": machine, "problems": ["kube-proxy of hub has ended"]}
     rows: report.Found = {
         "drain": {"reference": ANSWERED, "hub": dataclasses.replace(ANSWERED, lost=2000, last_lost=1.5)},
         "node flaps": {"reference": ANSWERED, "hub": ANSWERED},
     }
-    text = report.document(result, {"kube-proxy": rows})
+    text = report.document(RESULT | {"broken": ["kube-proxy of hub has ended"]}, {"kube-proxy": rows})
     assert "| drain | 0 | 2,000 | missed |" in text
     assert "| node flaps | 0 | 0 | met |" in text
     assert "| drain | – | 1.5 |" in text
     assert "- kube-proxy: drain, hub: 0 lost\n" in text
     assert text.endswith("- kube-proxy of hub has ended")
+
+
+def test_late_clients_and_a_changed_clock_are_reported() -> None:
+    """Both may distort the figures, so the page says so."""
+    late = figures(Story([request._replace(at=request.at + 0.7) for request in requests()], 0.0, {}, {}), RATE)
+    jumped = dataclasses.replace(ANSWERED, jump=-3600.0)
+    text = report.document(RESULT, {"envoy": {"drain": {"hub": late}, "failover": {"hub": jumped}}})
+    assert text.endswith(
+        "- envoy: failover: the wall clock jumped by -3600 s; the figures use the monotonic clock\n"
+        "- envoy: the machine was overloaded: clients were up to 0.7 s late (drain)"
+    )
 
 
 def test_picture_draws_the_rows_with_loss() -> None:
