@@ -107,7 +107,7 @@ def picture(found: Found) -> str:
     """Draw the lost requests per second of some rows."""
     panels = [
         Panel(
-            f"{row.name}: {row.text}",
+            row.name,
             Axis("seconds", low=0.0),
             Axis("lost per second", low=0.0),
             [
