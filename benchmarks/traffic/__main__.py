@@ -147,6 +147,7 @@ def measure_consumer(consumer: ConsumerName, rows: list[Row], args: argparse.Nam
     """Play rows with one consumer. What was measured is saved after each row."""
     clusters = tuple(dict.fromkeys(cluster for row in rows for cluster in row.clusters))
     while rows:
+        left = len(rows)
         with tempfile.TemporaryDirectory(prefix="hub-traffic-") as folder:
             say(f"starting API servers, nodes and {consumer}")
             try:
@@ -161,6 +162,8 @@ def measure_consumer(consumer: ConsumerName, rows: list[Row], args: argparse.Nam
                     raise  # not even the first row could be played
                 say(str(error))
                 result["broken"].append(str(error).partition("\n")[0])
+                if left == len(rows):
+                    break  # the new stage cannot be started
 
 
 def play(stage: Stage, row: Row, rows: dict[str, Any]) -> None:
