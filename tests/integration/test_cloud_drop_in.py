@@ -153,7 +153,7 @@ def test_writes_are_bounded(scene: CloudScene) -> None:
     for _ in range(3):
         scene.add_node()
     with controller(scene, "--leader-elect=false", "--secure-port=0", "--kube-api-qps=1", "--kube-api-burst=1"):
-        eventually(lambda: all(scene.initialized(node["metadata"]["name"]) for node in nodes(scene)), 40)
+        eventually(lambda: all(scene.initialized(node["metadata"]["name"]) for node in nodes(scene)), 90)
         writes = [
             found for found in scene.remote.requests(mark, "hub") if found.resource.startswith("nodes") and found.writes
         ]
