@@ -11,18 +11,18 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from hub.cli import logs
+from hub.cli.cloud_config import configuration
 from hub.cli.exits import Exit
 from hub.cli.options import BindAddress, boolean
 from hub.cli.run import in_loop, on_signals
 from hub.durations import parse as parse_duration
-from hub.errors import HubError, did_you_mean
+from hub.errors import did_you_mean
 
 if TYPE_CHECKING:
     from hub.app.controller import ControllerOptions
@@ -76,8 +76,8 @@ WITHOUT_EFFECT: Final = (
     "--external-cloud-volume-plugin",
     "--client-ca-file",
 )
-API_URL, CLIENT, SECRET = "BRIGHTBOX_API_URL", "BRIGHTBOX_CLIENT", "BRIGHTBOX_CLIENT_SECRET"
-DEFAULT_API_URL: Final = "https://api.gb1.brightbox.com"
+IONOS_MONITOR: Final = 20.0
+"""Seconds of --node-monitor-period on IONOS, whose API's rate limit 5 s would exhaust; its own controller has this."""
 
 
 def _seconds(_: click.Context, parameter: click.Parameter, text: str) -> float:
@@ -116,9 +116,10 @@ def _level(_: click.Context, parameter: click.Parameter, text: str) -> int:
 @click.option("--cluster-id", default="", metavar="NAME", help="The same, as IONOS spells it.")
 @click.option("--kubeconfig", default="", metavar="FILE", help="Access to the cluster. [default: in-cluster]")
 @click.option("--master", default="", metavar="URL", help="Overrides the API server's address.")
-@click.option("--cloud-config", default="", metavar="PATH", help="The cloud's own configuration.")
+@click.option("--cloud-config", default="", metavar="PATH", help="ionos: the folder with a file for each data center.")
+@_flag("--private", "ionos: state no addresses on public LANs for Nodes.", default=False)
 @click.option("--controllers", default="*", show_default=True, metavar="LIST", help="Parts to run; -NAME = not NAME.")
-@_duration("--node-monitor-period", "5s", "How often Nodes that are not Ready are asked for; at least 5s.")
+@_duration("--node-monitor-period", "5s", "How often Nodes that are not Ready are asked for; on ionos 20s.")
 @_duration("--node-status-update-frequency", "5m", "How often all Nodes are asked for; at least 30s.")
 @click.option("--concurrent-service-syncs", type=click.IntRange(1, 100), default=1, show_default=True)
 @_flag("--leader-elect", "Hold the Lease.", default=True)
@@ -167,7 +168,9 @@ def cloud_controller(ctx: click.Context, /, **given: Any) -> int:
     useless = [name for name in WITHOUT_EFFECT if given[name[2:].replace("-", "_")] is not None]
     if useless:
         log.info("without effect here: %s", " ".join(useless))
-    del ctx
+    chosen = ctx.get_parameter_source("node_monitor_period")
+    if given["cloud_provider"] == "ionos" and chosen is ParameterSource.DEFAULT:
+        given["node_monitor_period"] = IONOS_MONITOR
     options, entry = _options(given, os.environ)
     if given["print_rbac"]:
         _print_rbac(options, given["service_account"])
@@ -233,7 +236,7 @@ def _options(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Cont
     from hub.election.elector import Timing
     from hub.registry.spec import CloudBalancersSpec, CloudNodesSpec, CloudSpec, ProviderRef
 
-    config, hosts = _configuration(given, environ)
+    configured = configuration(given, environ)
     parts, name = _parts(given["controllers"]), given["cluster_name"] or given["cluster_id"] or "kubernetes"
     nodes: CloudNodesSpec | None = None
     if {"nodes", "lifecycle"} & parts:
@@ -246,9 +249,9 @@ def _options(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Cont
             refresh=max(30.0, given["node_status_update_frequency"]),
             monitor=max(5.0, given["node_monitor_period"]),
         )
-    provider = {"name": given["cloud_provider"], "config": config}
+    provider = {"name": given["cloud_provider"], "config": configured.config}
     cloud = CloudSpec(
-        ProviderRef(provider["name"], json.dumps(config, sort_keys=True, separators=(",", ":"))),
+        ProviderRef(provider["name"], json.dumps(configured.config, sort_keys=True, separators=(",", ":"))),
         name,
         nodes=nodes,
         balancers=CloudBalancersSpec(concurrent=given["concurrent_service_syncs"]) if "balancers" in parts else None,
@@ -273,8 +276,8 @@ def _options(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Cont
         cloud,
         given["kubeconfig"],
         given["master"],
-        hosts,
-        str(Path.cwd()),
+        configured.hosts,
+        configured.folder,
         given["leader_elect"],
         (given["leader_elect_resource_namespace"], given["leader_elect_resource_name"]),
         timing,
@@ -288,35 +291,6 @@ def _written(nodes: CloudNodesSpec) -> dict[str, Any]:
     keys = {"initialize": nodes.initialize, "addresses": nodes.addresses, "shutdownTaint": nodes.shutdown_taint}
     times = {"refresh": f"{nodes.refresh:g}s", "monitor": f"{nodes.monitor:g}s"}
     return {**keys, "delete": nodes.delete, **times}
-
-
-def _configuration(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], frozenset[str]]:
-    """The cloud's configuration from the variables of its own controller, and the API host that they allow."""
-    from hub.observe.providers.catalog import Catalog
-
-    name = given["cloud_provider"]
-    known = Catalog().names()
-    if name not in known:
-        raise click.UsageError(
-            f"--cloud-provider: no {name!r} is installed ({did_you_mean(name, known, ', '.join(known))})"
-        )
-    if name != "brightbox":
-        raise click.UsageError(
-            f"--cloud-provider {name}: only brightbox is possible here; others need clusters[].cloud in a registry"
-        )
-    if environ.get("BRIGHTBOX_USER_NAME") or environ.get("BRIGHTBOX_PASSWORD"):
-        raise HubError("BRIGHTBOX_USER_NAME and BRIGHTBOX_PASSWORD need an application id; use an API client instead")
-    missing = [variable for variable in (CLIENT, SECRET) if not environ.get(variable)]
-    if missing:
-        raise HubError(f"{' and '.join(missing)} must be set: the id and the secret of an API client")
-    if given["cloud_config"]:
-        log.warning("--cloud-config %s is not read: Brightbox has no such file", given["cloud_config"])
-    config: dict[str, Any] = {"client": {"env": CLIENT}, "secret": {"env": SECRET}}
-    url = environ.get(API_URL, "")
-    if url and url.rstrip("/") != DEFAULT_API_URL:
-        config["url"] = url
-        return config, frozenset((urlsplit(url).netloc,))
-    return config, frozenset()
 
 
 def _address(given: Mapping[str, Any]) -> BindAddress | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from hub.controller.record import Kept
 from hub.controller.services import BalancedService, Guard, Wanted, balanced, names, role, wanted
 from hub.controlling.carry import FAILED, HOST_BOUNDS, Carrier
 from hub.controlling.leftovers import Leftovers
-from hub.controlling.services import Services
+from hub.controlling.services import UNREAD, Services
 from hub.controlling.site import Observation, Outlook, Site
 from hub.controlling.told import Board, Told, standby_of
 from hub.errors import ApiError, Conflict, HubError, NotFound, NotLeader
@@ -126,9 +126,19 @@ class BalancerPart:
         return self.carrier.steps
 
     @property
+    def nodes(self) -> Collection[str]:
+        """The Nodes that balancers send traffic to."""
+        return self._nodes or {}
+
+    @property
     def leftovers(self) -> tuple[str, ...]:
         """Objects without a Service, by name, for an operator."""
         return tuple(str(left) for left in self._leftovers.found)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all Services have been decided about, or cannot be read."""
+        return self.services.problem != UNREAD and not len(self._queue) and not self._queue.working
 
     # --- what wakes it ----------------------------------------------------------------------------------
 
@@ -310,7 +320,7 @@ class BalancerPart:
             if isinstance(look.act, Rest):
                 return self._rest(key, service, look, look.act)
             if (halted := self._site.halted) is not None:
-                self._board.tell(service, "waiting", halted[1], look.outlook, look.findings)
+                self._board.tell(service, "waiting", halted[1], look.outlook, look.findings, look.act)
                 return None
             if self.services.objects.get(key) is service:
                 await self._carry(key, service, look)
@@ -327,7 +337,7 @@ class BalancerPart:
         return ("waiting", standby) if (standby := standby_of(self._site)) else None
 
     async def _carry(self, key: ObjectKey, service: BalancedService, look: Look) -> None:
-        self._board.tell(service, "working", "", look.outlook)
+        self._board.tell(service, "working", "", look.outlook, act=look.act)
         assert not isinstance(look.act, Observe | Rest)  # noqa: S101 - see _pass and _look
         await self.carrier.carry(service, look.want, look.act, look.memory)
         if isinstance(look.act, Publish) and look.want is not None:

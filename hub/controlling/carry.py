@@ -135,7 +135,8 @@ class Carrier:
         finally:
             self.steps[step.kind, result] = self.steps.get((step.kind, result), 0) + 1
         memory.performed(step, done, site.clock.now())
-        log.info("cluster %s: %s: %s", site.name, whose, step.summary)
+        made = "".join(f": {id_}" for id_ in done.ids.values())
+        log.info("cluster %s: %s: %s%s", site.name, whose, step.summary, made)
 
     async def _patch(
         self, service: BalancedService, finalizers: Iterable[str], kept: Record | None, ingress: Any = None

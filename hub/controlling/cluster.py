@@ -114,6 +114,8 @@ class ControlledCluster:
         self._clock = clock
         self._rights = rights
         self._reporter = reporter
+        self._duty_was: str | None = None
+        self._since = clock.wall()
         self._tasks: list[asyncio.Task[None]] = []
         class_ = spec.balancers.class_ if spec.balancers is not None else ""
         namespace, lease = self._lease = rights.lease or (NAMESPACE, LEASE_OF_CLASS if class_ else LEASE)
@@ -180,7 +182,9 @@ class ControlledCluster:
     @property
     def halted(self) -> tuple[str, str] | None:
         """See :class:`hub.controlling.site.Site`."""
-        if not self._spec.manage or not self._rights.act:
+        if not self._rights.act:
+            return "Observe", "this process writes nothing"
+        if not self._spec.manage:
             return "Observe", "nothing is written in mode observe"
         if not self._rights.acts_for(self._name):
             return "Standby", f"another replica acts for cluster {self._name}"
@@ -194,6 +198,21 @@ class ControlledCluster:
             text = f"{holder} holds the Lease {self.duty.name} of cluster {self._name}; stop that cloud controller"
             return "OtherCloudController", text
         return "Standby", f"the Lease {self.duty.name} of cluster {self._name} is not held yet"
+
+    @property
+    def since(self) -> float:
+        """Unix time since which ``halted`` has its reason."""
+        halted = self.halted
+        reason = halted[0] if halted is not None else ""
+        if reason != self._duty_was:
+            self._duty_was, self._since = reason, self._clock.wall()
+        return self._since
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything has been decided that can be decided now."""
+        parts = (self.nodes_part, self.balancers_part)
+        return bool(self.problem) or all(part is None or part.settled for part in parts)
 
     @property
     def creates_after(self) -> float:
@@ -302,6 +321,7 @@ class ControlledCluster:
 
     def state_changed(self) -> None:
         """The cluster, the duty, the account, or this process's rights have changed."""
+        _ = self.since  # note when
         if self.duty is not None:
             self.duty.act(wanted=self._rights.acts_for(self._name) and not self.problem)
         if self.nodes_part is not None:

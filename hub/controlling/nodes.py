@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from hub.cloud.instances import InstanceAnswer, Unknown
+from hub.cloud.instances import Absent, InstanceAnswer, Unknown
 from hub.controller.asking import NEVER, Timetable
 from hub.controller.deletion import Deletions, Watch, unix
 from hub.controller.nodes import Change, Verdict, decide, foreign, question, uninitialized
@@ -117,6 +117,41 @@ class NodePart:
     def problem(self) -> str:
         """Why the cloud cannot be asked, or Nodes not be written, now; "" if they can."""
         return "; ".join(filter(None, (self._unanswered, *self._writes.missing.values())))
+
+    @property
+    def settled(self) -> bool:
+        """Whether all Nodes have been decided about, or the cloud gives no answer."""
+        asked = self._timetable.complete or bool(self._unanswered)
+        return asked and not len(self._queue) and not self._queue.working
+
+    @property
+    def answers(self) -> Mapping[str, InstanceAnswer]:
+        """Node name -> the last answer of the cloud."""
+        return self._answers
+
+    @property
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """Node name -> the last decision."""
+        return self._verdicts
+
+    def why_not_deleted(self, name: str) -> tuple[str, str] | None:
+        """Whether a Node goes whose machine is gone, and why not; None if its machine is not gone."""
+        node, spec, type_ = self._site.nodes.get(name), self._site.spec.nodes, self._site.account.type
+        if node is None or spec is None or type_ is None or not isinstance(self._answers.get(name), Absent):
+            return None
+        if spec.delete != "guarded":
+            return "no", "cloud.nodes.delete is never"
+        if self._site.suspect:
+            return "no", "so many clusters are unreachable that the hub's own network is the likelier cause"
+        if name in self.deletions.withheld:
+            return "withheld", f"{self.deletions.message}; {self._approves}"
+        clock = self._site.clock
+        why, _ = self._watch.unripe(node, spec, type_.provider_id, clock.now(), clock.wall())
+        return ("not yet", why) if why else ("comes next", "its machine is gone")
+
+    @property
+    def _approves(self) -> str:
+        return f"hub approve cloud/{self._site.name} {self.deletions.digest} deletes these Nodes"
 
     # --- what wakes it ----------------------------------------------------------------------------------
 
@@ -355,8 +390,7 @@ class NodePart:
             findings.append(failure.finding)
         if name in self.deletions.withheld:
             state, message = "withheld", self.deletions.message
-            approve = f"hub approve cloud/{self._site.name} {self.deletions.digest} deletes these Nodes"
-            findings.append(Finding(self.deletions.reason, f"{message}; {approve}", self.deletions.withheld))
+            findings.append(Finding(self.deletions.reason, f"{message}; {self._approves}", self.deletions.withheld))
         before = self.told.get(name)
         since = before.since if before is not None and before.state == state else self._site.clock.wall()
         self.told[name] = Told(state, since, message, tuple(findings))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -99,3 +101,66 @@ def test_a_listener_that_is_not_safe_is_refused(flags: list[str], code: int, sai
     arguments = ["cloud-controller", "--cloud-provider=brightbox", *flags]
     result = CliRunner().invoke(cli, arguments, env=ENVIRONMENT)
     assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+
+
+DATACENTER = "10000000-0000-4000-8000-000000000001"
+
+
+def mounted(folder: Path, **files: str) -> str:
+    """``--cloud-config`` of a folder as Kubernetes mounts a Secret, with further files."""
+    (folder / "..data").mkdir()
+    for name, text in {DATACENTER: '{"tokens": ["t0p-secret", "old"]}', **files}.items():
+        (folder / "..data" / name).write_text(text)
+        (folder / name).symlink_to(Path("..data") / name)
+    return f"--cloud-config={folder}"
+
+
+def ionos(*flags: str, **variables: str) -> tuple[int, str, str]:
+    """As :func:`printed`, on IONOS."""
+    return printed("--cloud-provider=ionos", *flags, BRIGHTBOX_CLIENT="", **variables)
+
+
+def test_ionos_takes_its_data_centers_from_a_folder(tmp_path: Path) -> None:
+    """Each file named by a UUID is a data center; the registry refers to the token's file, and never has the token."""
+    other = DATACENTER.replace("1", "2")
+    flag = mounted(tmp_path, **{other: '{"tokens": ["t0p-secret"]}', "README": "no data center"})
+    code, text, stderr = ionos(flag, "--private", "--cluster-id=prod", IONOS_API_URL="http://127.0.0.1:1")
+    assert (code, "t0p-secret" in text + stderr) == (0, False), stderr
+    assert loads(text.encode(), "f").problems == ()
+    [entry] = yaml.safe_load(text)["clusters"]
+    assert entry["cloud"]["provider"]["config"] == {
+        "datacenters": [DATACENTER, other],
+        "token": {"file": DATACENTER},
+        "private": True,
+        "apiUrl": "http://127.0.0.1:1",
+    }
+    assert (entry["cloud"]["clusterName"], entry["cloud"]["nodes"]["monitor"]) == ("prod", "20s")
+
+
+def test_a_given_monitor_period_counts_on_ionos_too(tmp_path: Path) -> None:
+    """Only the default differs."""
+    _, text, _ = ionos(mounted(tmp_path), "--node-monitor-period=5s")
+    assert yaml.safe_load(text)["clusters"][0]["cloud"]["nodes"]["monitor"] == "5s"
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({DATACENTER: "t0p-secret"}, f'{DATACENTER}: must be {{"tokens"'),
+        ({DATACENTER: '{"tokens": []}'}, "with a token"),
+        ({DATACENTER: '{"tokens": ["t0p-secret"]}' + " " * 65_536}, "with a token"),
+        ({DATACENTER.replace("1", "2"): '{"tokens": ["t0p-secret-2"]}'}, "different tokens; use one token"),
+    ],
+)
+def test_a_wrong_file_of_ionos_is_named(tmp_path: Path, files: dict[str, str], said: str) -> None:
+    """The message names the file and what it must be; the token is not in it."""
+    code, _, stderr = ionos(mounted(tmp_path, **files))
+    assert (code, said in stderr, "t0p-secret" in stderr) == (3, True, False), stderr
+
+
+def test_ionos_needs_its_folder(tmp_path: Path) -> None:
+    """Without the flag, without the folder and without a data center: each message says what is needed."""
+    assert "a folder with a file for each data center" in ionos()[2]
+    assert "No such file or directory" in ionos(f"--cloud-config={tmp_path / 'none'}")[2]
+    assert "no file is named by the UUID" in ionos(f"--cloud-config={tmp_path}")[2]
+    assert "--private is for ionos only" in printed("--private")[2]
