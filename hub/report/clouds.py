@@ -76,6 +76,8 @@ def cluster_cloud(hub: HubState, found: ControlledCluster) -> ClusterCloud:
         else ""
     )
     problem = found.problem or (balancer_part.services.problem if balancer_part is not None else "")
+    trouble = found.lacking or problem, node_part.problem if node_part is not None else ""
+    message = "; ".join(filter(None, (message, found.lacking) if message else trouble))
     return ClusterCloud(
         found.name,
         found.spec.provider.name,
@@ -84,8 +86,7 @@ def cluster_cloud(hub: HubState, found: ControlledCluster) -> ClusterCloud:
         where,
         duty.holder if duty is not None else "",
         reason,
-        message
-        or "; ".join(filter(None, (problem or found.lacking, node_part.problem if node_part is not None else ""))),
+        message,
         problem,
         found.account.status.error,
         rfc3339(found.since),
