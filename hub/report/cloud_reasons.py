@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Literal
 
-from hub.cloud.instances import Instance, InstanceAnswer
 from hub.errors import closest, did_you_mean
 from hub.model import ObjectKey, join_first
 from hub.report.clouds import cluster_cloud
@@ -87,7 +86,9 @@ def _node(found: ControlledCluster, about: CloudNode) -> Iterator[Step]:
 
 
 def _machine(part: NodePart, name: str) -> str:
-    answer: InstanceAnswer | None = part.answers.get(name)
+    from hub.cloud.instances import Instance  # not loaded without a cloud controller
+
+    answer = part.answers.get(name)
     if not isinstance(answer, Instance):
         return answer.reason if answer is not None else ""
     parts = (
