@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from hub.cloud.instances import Absent, Instance
-from hub.model import Finding, Node, ObjectKey
+from hub.model import Absent, Finding, Node, ObjectKey
 from hub.report.allocations import Write
 from hub.report.held import approving_flags
 from hub.report.hub_state import HubState
@@ -118,6 +117,8 @@ def _node(part: NodePart, node: Node, told: ToldNode) -> CloudNode:
 
 
 def _instance(part: NodePart, name: str) -> str:
+    from hub.cloud.instances import Instance  # not loaded without a cloud controller
+
     answer = part.answers.get(name)
     if isinstance(answer, Instance):
         return answer.status
