@@ -52,9 +52,6 @@ def scene_of(
 def add(remote: ApiServer, objects: Sequence[Object]) -> None:
     """Create the objects of manifests, and wait until the account's first role applies."""
     for manifest in objects:
-        place = f"{collection(remote.api, manifest)}/{manifest['metadata']['name']}"
-        if remote.api.exists(place):  # of an earlier test: nothing in kube-system is deleted after a test
-            remote.api.delete(place)
         remote.api.post(collection(remote.api, manifest), manifest)
     eventually(lambda: remote.allows(ACCOUNT, dict(NODE_RULES[0])))
 
