@@ -52,8 +52,8 @@ KEPT = {
     "default": ("kubernetes", "kube-root-ca.crt"),
     "kube-public": ("cluster-info", "system:controller:bootstrap-signer"),
 }
-"""Names of objects, of any kind, that belong to the server or its controller-manager. All of kube-system does too, but for
-roles and bindings without the server's label."""
+"""Names of objects, of any kind, that belong to the server or its controller-manager. All of kube-system does too,
+except roles and bindings without the server's label."""
 UNLABELLED_RBAC = "!kubernetes.io/bootstrapping"
 
 
