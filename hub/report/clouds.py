@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from hub.cloud.instances import Absent, Instance
 from hub.model import Finding, Node, ObjectKey
 from hub.report.allocations import Write
 from hub.report.held import approving_flags
@@ -109,17 +108,10 @@ def _node(part: NodePart, node: Node, told: ToldNode) -> CloudNode:
         rfc3339(told.since),
         told.message,
         node.provider_id,
-        _instance(part, node.name),
+        part.machine(node.name)[0],
         tuple(change.summary for change in verdict.changes) if verdict is not None else (),
         _findings(told.findings),
     )
-
-
-def _instance(part: NodePart, name: str) -> str:
-    answer = part.answers.get(name)
-    if isinstance(answer, Instance):
-        return answer.status
-    return "" if answer is None else "absent" if isinstance(answer, Absent) else "unknown"
 
 
 def _balancers(part: BalancerPart) -> tuple[CloudBalancer, ...]:
