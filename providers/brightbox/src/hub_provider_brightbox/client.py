@@ -6,7 +6,8 @@ import asyncio
 import base64
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +18,8 @@ from hub_provider_brightbox.shapes import Object, as_list, as_object, as_objects
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
+
+T = TypeVar("T")
 
 DEFAULT_URL: Final = "https://api.gb1.brightbox.com"
 LIMIT: Final = 64 << 20
@@ -31,6 +34,17 @@ LIFE: Final = 5400.0
 QUOTA_WAIT: Final = 300.0
 RATE_WAIT: Final = 60.0
 """Seconds to wait after a used-up quota, and after a rate limit without a Retry-After."""
+
+
+async def at_once(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Make several requests at once; the first error ends the others, so that none outlives the call it belongs to."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Client:
