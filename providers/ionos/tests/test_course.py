@@ -500,7 +500,7 @@ async def test_any_history_converges_without_a_leak(it: Scene, seed: int) -> Non
         for _ in range(rng.randint(1, 4)):
             with suppress(Uncertain, CloudConflict):
                 await it.step(want if rng.random() < 0.9 else None)
-    it.fake.cloud.error, it.fake.cloud.seconds, it.fake.cut = "", 0.0, lambda _: ""
+    it.fake.cloud.error, it.fake.cloud.seconds, it.fake.cut = "", 0.0, cut_at(0, "")
     it.clock.ahead += 301
     it.killed()
     await it.settle(want)
