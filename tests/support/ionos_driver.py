@@ -132,7 +132,7 @@ async def scene(**config: Any) -> AsyncGenerator[Scene, None]:
         for name in ("n1", "n2"):
             fake.cloud.add_server(name)
         cloud = await stack.enter_async_context(opened)
-        yield Scene(cloud.balancers, fake=fake, clock=clock, restart=cloud.balancers._asked.clear)
+        yield Scene(cloud.balancers, fake=fake, clock=clock, restart=lambda: cloud.balancers._asked.clear())
 
 
 def cut_at(number: int, when: str) -> Callable[[Served], str]:
