@@ -34,6 +34,8 @@ PROBLEMS: Final[dict[str, Problem]] = {
     "conflict": Problem(409, "100", "the resource was changed"),
     "busy": Problem(422, "200", "[VDC-5-1] Operation cannot be executed since this NIC is busy"),
     "used": Problem(422, "100", "[VDC-5-3] IP is already in use"),
+    "refused": Problem(422, "100", "[VDC-5-12] Attribute 'name' is too long"),
+    "quota": Problem(422, "200", "[VDC-5-9] The resource limit of your contract is exceeded"),
 }
 """Faults with an error of the API."""
 
