@@ -27,7 +27,7 @@ import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from types import ModuleType
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, get_args
 
 import msgspec
 import pytest
@@ -52,7 +52,7 @@ from hub.plugin.clouds import (
 from hub.plugin.config import validate
 from hub.plugin.hooks import plugin_manager
 from hub.plugin.spec import ProviderType
-from hub_testkit.addresses.scene import hostile_ids, logged, texts_of
+from hub_testkit.addresses.scene import check_cannot, hostile_ids, logged, shows, texts_of
 from hub_testkit.behaviour import cancel, longest_block, watch_io
 from hub_testkit.clouds.fake import Fault, World
 from hub_testkit.clouds.scene import DEADLINE, MARKER, NAME, OTHERS, ROUNDS, Made, Scene, renamed
@@ -478,7 +478,7 @@ class CloudConformance:
                 shown.extend(str(made.step) for made in await scene.settle(scene.want(nodes)))
             assert shown, "there were no errors to look at"
             for text in shown:
-                assert not any(secret in text for secret in scene.world.secrets), f"a secret is shown: {text}"
+                assert not shows(text, scene.world.secrets), f"a secret is shown: {text}"
 
         self._run(check)
 
@@ -610,6 +610,7 @@ class CloudConformance:
         async with AsyncExitStack() as stack:
             world = await stack.enter_async_context(self.world())
             stack.callback(world.fake.heal)
+            check_cannot(world.fake.cannot, get_args(Fault))
             hub = await stack.enter_async_context(world.hub)
             shared = await stack.enter_async_context(type_.shared(hub)) if type_.shared is not None else None
             config = validate(cloud_type.config, world.config)
