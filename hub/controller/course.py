@@ -29,6 +29,7 @@ WINDOW: Final = 600.0
 SOON: Final = 5.0
 """Seconds until a write that is not visible yet is looked for again."""
 NEVER: Final = float("-inf")
+PUBLISHES: Final = "write the Service's ingress and record"
 
 
 class Hold(NamedTuple):
@@ -296,6 +297,32 @@ def _renamed(scene: Scene) -> Rest | None:
         "cloud.formerClusterNames"
     )
     return Rest("withheld", text, None, Finding("ClusterNameChanged", text))
+
+
+WAIT: Final = "wait: "
+"""What the summary of a wait begins with."""
+
+
+def summaries(act: Act | None, planned: Sequence[Planned], *, removing: bool) -> tuple[str, ...]:
+    """What comes next, for an operator: steps in the cloud, and the writes to the Service around them.
+
+    Args:
+        act: the next act; None = none is made now.
+        planned: the plan for the last observation.
+        removing: whether the balancer goes.
+    """
+    steps = [item for item in planned if isinstance(item, Step | Wait)]
+    found = [item.summary if isinstance(item, Step) else f"{WAIT}{item.message}" for item in steps]
+    creates = any(isinstance(item, Step) and item.creates for item in steps)
+    if isinstance(act, Hold):
+        found.insert(0, "write the Service's finalizer and record")
+    if isinstance(act, Publish):
+        found.insert(0, PUBLISHES)
+    elif removing and isinstance(act, Perform | Release):
+        found.append("remove the Service's finalizer, record and ingress")
+    elif isinstance(act, Hold) or (isinstance(act, Perform) and creates):
+        found.append(PUBLISHES)
+    return tuple(found)
 
 
 # --- creations -------------------------------------------------------------------------------------------
