@@ -86,7 +86,7 @@ class CloudFake(Protocol):
         ...
 
     def add_machine(self, name: str) -> CloudNode:
-        """Creates a running machine, and returns its Node as it is once it is initialised."""
+        """Creates a running machine, and returns its Node as it is once it is initialised, with its addresses."""
         ...
 
     def remove_machine(self, node: CloudNode) -> None:

@@ -105,7 +105,7 @@ class Scene:
         ports: Sequence[BalancerPort] = (),
     ) -> Balancer:
         """What a Service wants: these machines behind these ports."""
-        nodes = tuple(BalancerNode(f"n{index:02}", node.provider_id) for index, node in enumerate(machines))
+        nodes = tuple(BalancerNode(f"n{index:02}", node.provider_id, node.addresses) for index, node in enumerate(machines))
         return Balancer(NAME, MARKER, tuple(ports or self.ports), nodes, settings=settings or {})
 
     # --- as the hub does -------------------------------------------------------------------------------------
