@@ -533,6 +533,7 @@ class CloudConformance:
                 once = len(writes) == 1 or not step.creates
                 assert once, f"{step.summary}, {fault}: the plugin itself sent it again: {writes}"
                 scene.fake.heal()
+                await scene.restart()
                 await scene.settle(change.after(scene, nodes))
 
         faults: tuple[Fault, ...] = "lost-answer", "lost-request"

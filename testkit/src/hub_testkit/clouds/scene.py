@@ -176,7 +176,7 @@ class Scene:
             except ProviderError:
                 if not killed:
                     raise
-                self.cloud, self.made = await self.reopen(), []
+                await self.restart()
                 continue
             if killed:
                 self.made = []
@@ -191,6 +191,10 @@ class Scene:
         texts = [each.step.summary for each in made[-6:]]
         text = f"after {ROUNDS} rounds there is still something to do: {first}"
         raise AssertionError(f"{text}; the last steps were {texts}")
+
+    async def restart(self) -> None:
+        """Another process goes on: it knows nothing but the record."""
+        self.cloud, self.made = await self.reopen(), []
 
     async def publish(self, want: Balancer | None) -> None:
         """Write the record, as the hub does at the end."""
