@@ -25,6 +25,7 @@ from hub.model import LOCAL, TargetKey
 from hub.observe.remote.fleet import SourceKey
 from hub.observe.remote.status import State
 from hub.registry.spec import REGISTRY_HELD, ClusterSpec, NodePolicy, Registry
+from hub.report.clouds import clouds_of
 
 if TYPE_CHECKING:
     from hub.allocating.accounts import Account
@@ -71,12 +72,13 @@ async def check_online(options: Options) -> bool:
         try:
             await asyncio.gather(hub.fleet.settled(DEADLINE), _local(hub))
             await hub.fleet.settled(DEADLINE)  # which copies Services ask for is known only now
-            accounts = await _accounts(hub)
+            accounts, clouds = await _accounts(hub), await _clouds(hub)
             clusters, services = list(_clusters(hub)), list(_services(hub))
             withheld = hub.reconciler.withheld() if hub.local.synced else None
         finally:
-            if hub.allocating is not None:
-                await hub.allocating.close()
+            for room in (hub.allocating, hub.controlling):
+                if room is not None:
+                    await room.close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -85,11 +87,13 @@ async def check_online(options: Options) -> bool:
     click.echo("\n" + _table(("CLUSTER", "NODES", "PUBLISHABLE", "PROVIDER", "RESULT"), clusters))
     if accounts:
         click.echo("\n" + _table(("ACCOUNT", "ADDRESSES", "PROVIDER", "RESULT"), accounts))
+    if clouds:
+        click.echo("\n" + _table(("CLOUD OF", "NODES", "BALANCERS", "PROVIDER", "RESULT"), clouds))
     if services:
         click.echo("\n" + _table(("SERVICE", "RESULT"), services))
     if withheld is not None:
         warn(f"{REGISTRY_HELD}: {withheld.message}")
-    rows = (*clusters, *accounts, *services)
+    rows = (*clusters, *accounts, *clouds, *services)
     failed = sum(bool(row.problem) for row in rows)
     click.echo(f"\nonline: {failed} of {len(rows)} failed")
     return not failed
@@ -141,6 +145,21 @@ async def _accounts(hub: Hub) -> list[Row]:
         rows.append(_account(account, {} if account in silent else account.answers))
     if allocating.trouble:
         rows.append(Row("(allocations)", ("",), "", allocating.trouble))
+    return rows
+
+
+async def _clouds(hub: Hub) -> list[Row]:
+    """One row for each cluster with a cloud controller: its cloud is asked about nodes and balancers, once."""
+    hub.follow_clouds()
+    if hub.controlling is None:
+        return []
+    await hub.controlling.settled_once(DEADLINE)
+    rows = []
+    for cloud in clouds_of(hub).clusters:
+        unknown = sum(node.instance in ("", "unknown") for node in cloud.nodes)
+        problem = cloud.problem or cloud.error or (f"{unknown} nodes are unknown to it" if unknown else "")
+        numbers = (str(len(cloud.nodes)), str(len(cloud.balancers)))
+        rows.append(Row(cloud.cluster, numbers, cloud.provider, problem))
     return rows
 
 

@@ -408,6 +408,7 @@ _HAPPENED: Final[tuple[_Happened, ...]] = (
         "",
     ),
     ("EnsuredLoadBalancer", "Normal", "Service", _BALANCERS, "Ensure", "the balancer is as the Service wants it", ""),
+    ("UpdatedLoadBalancer", "Normal", "Service", _BALANCERS, "Update", "the balancer has the present nodes", ""),
     ("DeletingLoadBalancer", "Normal", "Service", _BALANCERS, "Delete", "the balancer is being deleted", ""),
     ("DeletedLoadBalancer", "Normal", "Service", _BALANCERS, "Delete", "nothing of the balancer is left", ""),
 )
@@ -502,6 +503,83 @@ _LASTING: Final[tuple[_Lasting, ...]] = (
         "look at the Nodes' labels, taints and provider IDs",
     ),
 )
+# What the plugins in this repository say about balancers: mistakes of a Service, and what a cloud must be waited for.
+_PLUGIN_FINDINGS: Final = (
+    (
+        "NoPorts",
+        "the Service has no ports, so it gets no balancer",
+        "give the Service a port",
+    ),
+    (
+        "AffinityUnsupported",
+        "the cloud cannot keep a client on one node: no balancer is made, and an existing one stays",
+        "set `sessionAffinity: None`",
+    ),
+    (
+        "ProtocolUnsupported",
+        "the cloud does not balance the protocol of a port: no balancer is made, and an existing one stays",
+        "use TCP, or another Service without a balancer for that port",
+    ),
+    (
+        "SourceRangesUnsupported",
+        "the cloud cannot restrict who connects, so `loadBalancerSourceRanges` would have no effect: nothing is made",
+        "remove the ranges, and restrict the callers in the cluster",
+    ),
+    (
+        "SourceRangesIgnored",
+        "an existing balancer has `loadBalancerSourceRanges`, which the cloud cannot apply: everybody can connect",
+        "remove the ranges, and restrict the callers in the cluster",
+    ),
+    (
+        "AnnotationSuspicious",
+        "a time is so short that it probably was meant in seconds; it is passed on as milliseconds",
+        "write milliseconds",
+    ),
+    (
+        "CloudIPNotFound",
+        "the account has no address that the Service names; nothing else is made",
+        "correct the annotation or `spec.loadBalancerIP`",
+    ),
+    (
+        "CloudIPInUse",
+        "the address that the Service names is mapped to something else, and is not taken away",
+        "unmap it in the cloud, or name another one",
+    ),
+    ("CloudIPMapping", "the cloud is mapping the address to the balancer; the hub waits", "if it lasts, ask the cloud"),
+    ("CloudIPLeaving", "the cloud is unmapping an address that goes; the hub waits", "if it lasts, ask the cloud"),
+    ("LoadBalancerCreating", "the cloud is creating the balancer; the hub waits", "if it lasts, ask the cloud"),
+    (
+        "LoadBalancerLeaving",
+        "an earlier balancer of the name is being deleted, or has failed; the hub waits until it is gone",
+        "if it lasts, delete it in the cloud",
+    ),
+    (
+        "LoadBalancerFailing",
+        "the cloud says that the balancer is failing; the hub leaves it as it is",
+        "look at the nodes and at the checks that the annotations set",
+    ),
+    ("LoadBalancerLocked", "the balancer is locked in the cloud, which refuses changes", "unlock it in the cloud"),
+    (
+        "DuplicateCloudObject",
+        "the cloud has a second object of the balancer's name, which the hub did not make",
+        "delete the one that is not used, as the message says",
+    ),
+    (
+        "CloudNameTaken",
+        "objects of the balancer's name belong to another cluster: nothing is made and nothing is changed",
+        "give one of the clusters another `cloud.clusterName`",
+    ),
+    (
+        "DomainNotReady",
+        "a name of the certificate does not lead to the balancer's address; only the certificate waits",
+        "correct the DNS record, or the annotation",
+    ),
+    (
+        "CertificatePending",
+        "the certificate of a name is not there yet, or was refused; the message has the cloud's words",
+        "look at the DNS record and its CAA record",
+    ),
+)
 _NODE_FINDINGS: Final = (
     (
         "NodeAddressMismatch",
@@ -549,7 +627,7 @@ _NODE_FINDINGS: Final = (
         "WrongAccount",
         _LIFECYCLE,
         "Delete",
-        "the cloud has no other machine of the cluster: no Node is deleted",
+        "the cloud has no other machine of the cluster, or a balancer was made in another account: nothing is deleted",
         "check the credential in `cloud.provider`; `hub approve` with the hash in the message deletes these Nodes",
     ),
 )
@@ -557,6 +635,8 @@ for _name, _type, _on, _component, _action, _meaning, _remedy in _HAPPENED:
     _all[_name] = Reason(_name, _type, _action, _on, _meaning, _remedy, momentary=True, component=_component)
 for _name, _on, _component, _action, _meaning, _remedy in _LASTING:
     _all[_name] = Reason(_name, "Warning", _action, _on, _meaning, _remedy, component=_component)
+for _name, _meaning, _remedy in _PLUGIN_FINDINGS:
+    _all[_name] = Reason(_name, "Warning", "Ensure", "Service", _meaning, _remedy, component=_BALANCERS)
 for _name, _component, _action, _meaning, _remedy in _NODE_FINDINGS:
     _all[_name] = Reason(_name, "Warning", _action, "Node", _meaning, _remedy, component=_component)
 
@@ -583,7 +663,8 @@ Lease. `hub run --once` and `--dry-run` write no Events.
 - Publishing never waits for Events. If the API server refuses them, the log says so once. At most a thousand Events
   wait to be sent; then the oldest are dropped.
 - `hub run --events=false` writes no Events.
-- A cloud's plugin may have further reasons about Services with load balancers; their messages say what to do.
+- The plugin of a cloud that is not part of this repository may have further reasons about Services with load balancers;
+  their messages say what to do.
 - An alert about a reason is named after it, and its [runbook](../runbooks/index.md) says more than the last column.
 
 """

@@ -63,7 +63,7 @@ def duty(changed: asyncio.Event) -> Duty:
     async def client() -> Any:
         return None
 
-    return Duty("eu", client, NAME, SystemClock(), changed.set)
+    return Duty("eu", client, NAME, SystemClock(), changed.set, grants=lambda: "an administrator grants it")
 
 
 def held(holder: str) -> LeaseRecord:
@@ -123,5 +123,5 @@ async def test_a_missing_right_is_named() -> None:
         while not made.problem:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
     assert "leases.coordination.k8s.io kube-system/cloud-controller-manager: get, create, update, watch" in made.problem
-    assert "hub cluster add eu --cloud" in made.problem
+    assert "an administrator grants it" in made.problem
     await made.close()

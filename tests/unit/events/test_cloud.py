@@ -34,11 +34,11 @@ async def sent(subject: Subject, *findings: Finding) -> list[tuple[str, str]]:
 
 async def test_reasons_of_the_hub_and_of_a_plugin_are_sent() -> None:
     """A reason that only a cloud's plugin knows makes an Event of its own on a Service."""
-    found = await sent(SERVICE, Finding("ForeignLoadBalancer", "x"), Finding("CloudIPNotFound", "y"))
-    assert found == [("CloudIPNotFound", "service-controller"), ("ForeignLoadBalancer", "service-controller")]
+    found = await sent(SERVICE, Finding("ForeignLoadBalancer", "x"), Finding("AddressPoolEmpty", "y"))
+    assert found == [("AddressPoolEmpty", "service-controller"), ("ForeignLoadBalancer", "service-controller")]
 
 
 async def test_a_reason_that_the_api_would_refuse_is_not_sent() -> None:
     """A plugin's reason must be a CamelCase name, and concern a Service."""
     assert await sent(SERVICE, Finding("not a reason", "x"), Finding("", "y")) == []
-    assert await sent(NODE, Finding("CloudIPNotFound", "x")) == []
+    assert await sent(NODE, Finding("AddressPoolEmpty", "x")) == []
