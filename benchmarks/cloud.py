@@ -128,7 +128,7 @@ async def create(cluster: Cluster, subject: str, size: Size) -> Result:
     await cluster.add_nodes(3, new=False)
     cluster.fake.latency = LATENCY
     async with cluster.running(subject):
-        await cluster.quiet(size.limit, 2 * LATENCY)
+        await cluster.quiet(size.limit)
         singles = [await created(cluster, [f"one-{number}"], size) for number in range(size.singles)]
         together = await created(cluster, [f"all-{number}" for number in range(size.balancers)], size)
     return {"create_one": statistics.median(singles), "create_all": together}
@@ -180,9 +180,9 @@ async def steady(cluster: Cluster, subject: str, size: Size, rows: Sequence[str]
         pass
     before, begin = len(cluster.answered), time.perf_counter()
     async with cluster.running(subject) as process:
-        if not await cluster.quiet(size.limit, 2.0):
-            found["start_time"] = size.limit
-        found.setdefault("start_time", cluster.last(since=before) - begin)
+        asked = await reached(lambda: len(cluster.answered) > before, size.limit)
+        done = asked and await cluster.quiet(size.limit)
+        found["start_time"] = cluster.last(since=before) - begin if done else size.limit
         found["start_requests"] = len(cluster.answered) - before
         if "leave" in rows:
             found |= await leave(cluster, size)
