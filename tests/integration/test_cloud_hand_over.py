@@ -147,6 +147,7 @@ def test_the_hub_takes_over_and_hands_back(scene: CloudScene, goccm: Path) -> No
         assert scene.writes == writes
         assert objects(scene) == made
         assert ingress(scene) == published
+    assert scene.remote.api.get(LEASE)["spec"]["holderIdentity"] == ""
     with running(process(scene, "goccm-again", goccm)):
         log = scene.world.folder / "goccm-again.log"
         eventually(lambda: log.read_text().count("Ensured load balancer") == len(HAND_OVER), 90)
