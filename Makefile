@@ -6,7 +6,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help screenshots demo test test-nightly test-model faults fuzz soak unit check static format bench bench-allocations bench-cloud bench-copy bench-health bench-scale mutants docs image sbom audit deps servers clean
+.PHONY: help screenshots demo test test-nightly test-model faults fuzz soak unit check static format traffic bench bench-allocations bench-cloud bench-copy bench-health bench-scale mutants docs image sbom audit deps servers clean
 
 help:
 	@echo "make demo     run the hub on simulated clusters; needs no Kubernetes"
@@ -22,6 +22,7 @@ help:
 	@echo "make format   format the code and apply ruff's fixes"
 	@echo "make bench    compare the hub with the Go reference and a minimal program"
 	@echo "make mutants  change the code in 200 random places, one at a time, and list changes that no unit test detects"
+	@echo "make traffic  send real requests through kube-proxy and Envoy while something fails: 25 minutes"
 	@echo "make bench-health  measure health checks: CPU, cadence, detection (needs user namespaces)"
 	@echo "make bench-scale  measure the hub on 500 clusters: 30 minutes"
 	@echo "make bench-allocations  measure moves of reserved addresses: 8 minutes"
@@ -32,7 +33,7 @@ help:
 	@echo "make sbom     write the bill of materials to build/sbom.json"
 	@echo "make audit    list known vulnerabilities of the locked dependencies (needs network)"
 	@echo "make screenshots  take the screenshots of docs/status-page.md"
-	@echo "make deps     as root on Debian, install the programs that some tests need: Prometheus, Chromium, tools for images"
+	@echo "make deps     as root on Debian, install the programs that some tests need: Prometheus, Chromium, nft, tools for images"
 	@echo "make clean    remove .venv and the caches of this folder (not the built API servers)"
 	@echo "ARGS=… is passed to the command of the target"
 
@@ -101,6 +102,10 @@ bench: servers
 mutants: .venv/.stamp
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
+# Needs user namespaces, and nft of Debian (make deps); else it says so and exits 3. kube-proxy is built once.
+traffic: servers
+	@$(BIN)/python -m benchmarks.traffic $(ARGS)
+
 bench-health: .venv/.stamp
 	@$(BIN)/python benchmarks/health.py $(ARGS)
 
@@ -142,8 +147,8 @@ screenshots: servers
 	@SCREENSHOTS=1 $(BIN)/python -m pytest -q tests/integration/test_page.py -k command_everywhere
 
 # Prints nothing if everything is installed. Without apt-get update, package lists may be too old to install from.
-PROGRAMS := prometheus promtool chromium mmdebstrap umoci bwrap
-PACKAGES := prometheus chromium mmdebstrap umoci bubblewrap
+PROGRAMS := prometheus promtool chromium mmdebstrap umoci bwrap nft ip
+PACKAGES := prometheus chromium mmdebstrap umoci bubblewrap nftables iproute2
 deps:
 	@if type $(PROGRAMS) >/dev/null 2>&1; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

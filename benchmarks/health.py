@@ -23,10 +23,13 @@ import time
 from collections.abc import Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvloop
+from h2.config import H2Configuration
+from h2.connection import H2Connection
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -36,7 +39,7 @@ from hub_testkit.simulator.identity import AUTHORITY, server_tls  # noqa: E402
 from benchmarks.report import replace_block  # noqa: E402
 from hub.decide.checks import Check, Watch  # noqa: E402
 from hub.model import PUBLISHED, Endpoint, TargetKey  # noqa: E402
-from hub.observe.health.board import Board  # noqa: E402
+from hub.observe.health.board import Board, exchanges  # noqa: E402
 from hub.observe.health.prober import Probe  # noqa: E402
 from hub.runtime.clock import SystemClock  # noqa: E402
 
@@ -52,7 +55,7 @@ DEAD_CLUSTERS, DEAD_PER_CLUSTER = 10, 25
 INTERVAL, TIMEOUT, FALL = 5.0, 3.0, 3
 HTTPS_SHARE = 10
 """One in ten addresses is probed with https, because the backends' part of the handshakes needs CPU as well."""
-PORTS = {"tcp": 18080, "http": 18080, "https": 18443}
+PORTS = {"tcp": 18080, "http": 18080, "grpc": 15051, "https": 18443}
 BEGIN, END = "<!-- bench-health: begin (make bench-health ARGS=--write-docs) -->", "<!-- bench-health: end -->"
 DOCS = ROOT / "docs/performance.md"
 
@@ -69,23 +72,58 @@ class Figure(NamedTuple):
 # --- the backends --------------------------------------------------------------------------------
 
 
-def serve() -> None:
-    """Answer 200 to every request, on all addresses. Runs in a separate process."""
+class Backend(asyncio.Protocol):
+    """Answers every request with 200 and closes the connection."""
+
+    greeting = b""
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
-    class Backend(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            self.transport = transport
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the greeting."""
+        self.transport = transport
+        transport.write(self.greeting)  # type: ignore[attr-defined]
 
-        def data_received(self, data: bytes) -> None:  # noqa: ARG002
-            self.transport.write(answer)  # type: ignore[attr-defined]
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:  # noqa: ARG002
+        """Answer, and close."""
+        self.transport.write(self.answer)  # type: ignore[attr-defined]
+        self.transport.close()
+
+
+class GrpcBackend(Backend):
+    """Greets as HTTP/2 servers do; answers a call with the bytes that h2 makes of the answer SERVING."""
+
+    def __init__(self) -> None:
+        self.greeting, self.answer = grpc_bytes()
+
+    def data_received(self, data: bytes) -> None:
+        """Answer the call; what follows is the acknowledgement of the greeting."""
+        if data.startswith(b"PRI"):
+            self.transport.write(self.answer)  # type: ignore[attr-defined]
+
+
+@cache
+def grpc_bytes() -> tuple[bytes, bytes]:
+    """The settings of a gRPC server, and its answer."""
+    connection = H2Connection(H2Configuration(client_side=False))
+    connection.initiate_connection()
+    greeting = connection.data_to_send()
+    connection.receive_data(exchanges(Check("grpc", PORTS["grpc"]))("10.7.0.1").unsent)
+    connection.clear_outbound_data_buffer()
+    connection.send_headers(1, [(":status", "200"), ("content-type", "application/grpc")])
+    connection.send_data(1, b"\0\0\0\0\2\x08\1")
+    connection.send_headers(1, [("grpc-status", "0"), ("grpc-message", "")], end_stream=True)
+    return greeting, connection.data_to_send()
+
+
+def serve() -> None:
+    """Serve on all addresses. Runs in a separate process."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         plain = await loop.create_server(Backend, "0.0.0.0", PORTS["http"], backlog=4096)
         tls = await loop.create_server(Backend, "0.0.0.0", PORTS["https"], ssl=server_tls(), backlog=4096)
-        await asyncio.gather(plain.serve_forever(), tls.serve_forever())
+        grpc = await loop.create_server(GrpcBackend, "0.0.0.0", PORTS["grpc"], backlog=4096)
+        await asyncio.gather(plain.serve_forever(), tls.serve_forever(), grpc.serve_forever())
 
     uvloop.run(main())
 

@@ -176,7 +176,7 @@ class NamedHint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hints(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """Topology hints; only endpoints that are copied within the hub cluster have them."""
+    """Topology hints, of endpoints that are copied within the hub cluster, or whose zone the registry maps."""
 
     for_zones: tuple[NamedHint, ...] = ()
     for_nodes: tuple[NamedHint, ...] = ()

@@ -6,7 +6,8 @@ tests/unit/helm does. The generated parts are:
 - README.md: the table of values, from the comments of values.yaml that start with ``# --``;
 - values.schema.json: descriptions, from the same comments; the keys that must not be null; and the schema of
   ``registry.data``, which is that of clusters.yaml;
-- files/netipallocation.yaml: a copy of the hub's CustomResourceDefinition.
+- files/netipallocation.yaml: a copy of the hub's CustomResourceDefinition;
+- files/cloud-policies.yaml: the admission policies that ``hub cluster add --cloud`` creates.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import yaml
 
 from hub.cli import allocations_crd
+from hub.onboarding import policy
 from hub.registry import schema
 
 ROOT = Path(__file__).parents[1]
@@ -144,6 +146,7 @@ def generated() -> dict[Path, str]:
         known: json.dumps(values_schema(json.loads(known.read_text("utf-8")), found), indent=2, ensure_ascii=False)
         + "\n",
         CHART / "files" / "netipallocation.yaml": allocations_crd.text(),
+        CHART / "files" / "cloud-policies.yaml": policy.template(),
     }
 
 

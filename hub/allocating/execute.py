@@ -58,6 +58,10 @@ FAILED: Final = 600.0
 Fence = Callable[[], float]
 
 
+WHERE: Final = {"attach": "to", "detach": "from", "restore": "on"}
+"""Step -> the word between its address and its instance, for the log."""
+
+
 class Failure(NamedTuple):
     """Why the last label, eviction or change of a finalizer failed, and when."""
 
@@ -172,6 +176,8 @@ class Executor:
         except Exception as error:  # noqa: BLE001 - plugin code
             failure = error
         self._note(account, address, step, order.token, began, found, failure)
+        if found is not None:
+            self._tell(account, f"{step} {address} {WHERE[step]} {order.instance}", found)
 
     async def _follow(self, account: Account, address: str, operation: str) -> None:
         began, wait = self._now(), FIRST_LOOK
@@ -196,6 +202,8 @@ class Executor:
             if failure is None:
                 await self._clock.sleep(after)
         self._note(account, address, "follow", operation, began, None if failure else found, failure)
+        if failure is None and found is not None:
+            self._tell(account, f"change of {address}", found)
 
     def _note(
         self,
@@ -221,6 +229,10 @@ class Executor:
         elif failure is None:
             self._quota_waits.pop(name, None)
         self._count(name, step, failure)
+
+    @staticmethod
+    def _tell(account: Account, what: str, found: Step) -> None:
+        log.info("account %s: %s: %s", account.spec.name, what, "begun" if isinstance(found, Pending) else "done")
 
     # --- the API servers -------------------------------------------------------------------------------
 

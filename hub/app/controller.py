@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hub.controlling.cluster import Rights
+from hub.controlling.cluster import PACE, Rights
 from hub.controlling.run import Controlling
 from hub.election.elector import Timing
 from hub.events.cloud import reporter_of
@@ -45,6 +45,7 @@ class ControllerOptions:
         lease: namespace and name of the Lease.
         timing: times of the Lease.
         events: whether Events are written.
+        pace: most writes to Nodes and Services per second, and in a row.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ControllerOptions:
     lease: tuple[str, str] = ("kube-system", "cloud-controller-manager")
     timing: Timing = field(default_factory=Timing)
     events: bool = True
+    pace: tuple[float, float] = PACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class CloudController:
             lease=options.lease,
             timing=options.timing,
             shared=False,
+            pace=options.pace,
+            grants="hub cloud-controller --print-rbac prints the rules that grant it",
         )
         self.controlling = Controlling(
             self.fleet,

@@ -39,6 +39,7 @@ from hub.observe.local.approvals import Approvals, flags
 from hub.observe.local.cluster import LocalCluster
 from hub.observe.local.history import History
 from hub.observe.local.secrets import Secrets
+from hub.observe.local.zones import HubZones
 from hub.observe.providers.catalog import Catalog
 from hub.observe.providers.context import Limits
 from hub.observe.providers.host import ProviderHost
@@ -82,7 +83,7 @@ STOP_SECONDS = 1.8
 """Seconds that the writes in flight may take after SIGTERM. Releasing the Lease takes up to 3 more, and the process
 must end within 5."""
 OWN_NETWORKS_PATIENCE = 5.0
-"""Maximum seconds that the first write waits for the hub cluster's own networks."""
+"""Maximum seconds that the first write waits for the hub cluster's own networks and zones."""
 
 
 class Hub:
@@ -176,6 +177,8 @@ class Hub:
         self.own_networks = OwnNetworks(
             client, clock, self._own_networks_changed, os.environ.get("POD_IP", ""), options.target_namespaces
         )
+        self.zones = HubZones(client, clock, self._zones_changed)
+        self.zones.follow(needed=bool(self._maps_zones()))
         self.foreign = ForeignSlices(
             client,
             clock,
@@ -241,6 +244,7 @@ class Hub:
             approvals=self.approvals.valid,
             warned=lambda: self.leading.shards.other_withholds,
             uid=self.identities.uid,
+            hub_zones=lambda: self.zones.known,
         )
         historian = Historian(self.history, self.approvals.approvers)
         self.reconciler = Reconciler(gather, self.writer, clock, self.events, self.timelines, historian=historian)
@@ -327,6 +331,14 @@ class Hub:
     def _own_networks_changed(self) -> None:
         self.fleet.update(self.leading.registry_part(), self.own_networks.networks)
         self._wake(self.all_targets())
+
+    def _maps_zones(self) -> set[TargetKey]:
+        """Targets whose endpoints get zone hints."""
+        targets = self.registry.targets.items()
+        return {key for key, target in targets if any(source.zones for source in target.sources)}
+
+    def _zones_changed(self) -> None:
+        self._wake(self._maps_zones())
 
     def _clusters_to_renew(self) -> dict[str, RemoteCluster]:
         """Clusters that this process acts for: it renews their tokens."""
@@ -486,6 +498,7 @@ class Hub:
         before, self._affected = self._affected, AffectedTargets(registry)
         self.local.follow_owners(self._owners())
         self.adopting.follow(self.registry)
+        self.zones.follow(needed=bool(self._maps_zones()))
         self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
         self.leading.use_registry(registry)
         self._forget(self.leading.written_elsewhere(self.all_targets()))
@@ -514,6 +527,7 @@ class Hub:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 spawn(group, "own networks of the hub cluster", self.own_networks.run, self.clock),
+                spawn(group, "zones of the hub cluster", self.zones.run, self.clock),
                 spawn(group, "foreign slices", self.foreign.run, self.clock),
                 spawn(group, "slices to be adopted", self.adopting.run, self.clock),
                 spawn(group, "approvals", self.approvals.run, self.clock),
@@ -584,6 +598,8 @@ class Hub:
         with suppress(TimeoutError):
             async with asyncio.timeout(OWN_NETWORKS_PATIENCE):
                 await self.own_networks.answered.wait()
+                if self._maps_zones():
+                    await self.zones.attempted.wait()
         await self.adopting.wait_synced()
         await self.restore()
         if not self.options.leader_elect:

@@ -29,18 +29,22 @@ async def observing(hub: Hub) -> AsyncIterator[None]:
         await _local_or_error(hub)
         await hub.adopting.wait_synced()
         await hub.own_networks.read_all()
+        await hub.zones.read()
         await hub.approvals.read_once()
         await hub.restore()
         hub.fleet.check_identities()
         await hub.fleet.settled(hub.options.settle)
-        if hub.options.dry_run:  # a command that writes acts on no address
+        if hub.options.dry_run:  # a command that writes acts on no address and for no cloud
             hub.follow_allocations()
-        if hub.allocating is not None:
-            await hub.allocating.settled_once(hub.options.settle)
+            hub.follow_clouds()
+        for room in (hub.allocating, hub.controlling):
+            if room is not None:
+                await room.settled_once(hub.options.settle)
         yield
     finally:
-        if hub.allocating is not None:
-            await hub.allocating.close()
+        for room in (hub.allocating, hub.controlling):
+            if room is not None:
+                await room.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -20,6 +20,7 @@ from hub.decide.plan import EndpointChange, Plan, apply_plan, endpoint_changes
 from hub.model import Conditions, Endpoint, Finding, Port, Slice, join_first
 from hub.registry.spec import RegistryHeld
 from hub.report.allocations import Write
+from hub.report.clouds import CLOUD_KINDS
 from hub.report.held import held, registry_withheld
 from hub.report.values import Held, ReservedAddress
 
@@ -194,7 +195,8 @@ def print_plan(
 ) -> bool:
     """Print the changes of all passes, a withheld removal from the registry, and moves of reserved addresses.
 
-    ``moves`` None = there are no allocations. ``writes``: labels, evictions and finalizers of allocations.
+    ``moves`` None = there are no allocations. ``writes``: labels, evictions and finalizers of allocations, and
+    the changes of cloud controllers.
 
     Returns:
         Whether anything would change.
@@ -206,6 +208,7 @@ def print_plan(
         data = {**_document(services, registry), "changes": changes}
         if moves is not None:
             data["addresses"] = list(map(_move, moves))
+        if moves is not None or writes:
             data["writes"] = [write._asdict() for write in writes]
         click.echo(document("Plan", data, output))
         return changes
@@ -286,8 +289,11 @@ def _summary(services: Sequence[ServiceChange], moves: Sequence[ReservedAddress]
         parts.append(f"{count(moving, 'reserved address', 'es')} to move")
     if waiting := sum(not address.to for address in moves):
         parts.append(f"{count(waiting, 'reserved address', 'es')} waiting")
-    if writes:
-        parts.append(f"{count(len(writes), 'change')} of labels, Pods and finalizers")
+    clouds = sum(write.kind in CLOUD_KINDS for write in writes)
+    if others := len(writes) - clouds:
+        parts.append(f"{count(others, 'change')} of labels, Pods and finalizers")
+    if clouds:
+        parts.append(f"{count(clouds, 'change')} of nodes and balancers in clouds")
     if unknown:
         parts.append(f"unknown: {', '.join(sorted(unknown))}")
     return "Plan: " + "; ".join(parts)

@@ -25,8 +25,8 @@ from hub.cli.render import count, one_line
 def check(ctx: click.Context, /, file: str | None, online: bool, **given: Any) -> int:
     """Check a registry file: syntax, references, installed providers and their configuration, consumers.
 
-    With --online it also contacts everything: clusters, providers, and cloud accounts, which describe the reserved
-    addresses and change none.
+    With --online it also contacts everything: clusters, providers, cloud accounts, which describe the reserved
+    addresses and change none, and the clouds whose controller the hub is, which are asked about nodes and balancers.
 
     Prints every problem as FILE:LINE:COLUMN: KEY: MESSAGE. Without --online it reads only the file;
     the other options are for --online. FILE is read from stdin if it is -, and is $ENDPOINTSLICE_HUB_REGISTRY by
@@ -76,4 +76,9 @@ def _summary(found: Any) -> str:
         return f"{verdict}; the file cannot be used, and its providers were not checked"
     clusters = len(found.registry.clusters) - 1 + len(found.registry.broken_clusters)
     services = len(found.registry.targets) + len(found.registry.broken_targets)
-    return f"{verdict}; {count(clusters, 'cluster')}, {count(services, 'service')}"
+    parts = [count(clusters, "cluster"), count(services, "service")]
+    if accounts := found.registry.allocations:
+        parts.append(count(len(accounts.accounts) + len(accounts.broken), "account"))
+    if clouds := sum(spec.cloud is not None for spec in found.registry.clusters.values()):
+        parts.append(count(clouds, "cloud"))
+    return f"{verdict}; {', '.join(parts)}"

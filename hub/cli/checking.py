@@ -17,14 +17,14 @@ from typing import Any, Final
 from hub.cli.limits import available, needed
 from hub.errors import Problem, RegistryError
 from hub.model import LOCAL
-from hub.observe.providers.catalog import IMPORT_DEADLINE, Catalog, ProviderUnavailable
+from hub.observe.providers.catalog import IMPORT_DEADLINE, Catalog, ProviderUnavailable, cloud_type
 from hub.observe.providers.config import ConfigProblem, check_config
-from hub.plugin.spec import EndpointProviderType, ProviderType
+from hub.plugin.spec import EndpointProviderType, ProviderType, TerminalProviderError
 from hub.registry.file import checked_size, read
 from hub.registry.load import loads
 from hub.registry.positions import parse
 from hub.registry.report import KeyPath, Place, Report, written
-from hub.registry.spec import Network, Registry
+from hub.registry.spec import CloudSpec, Network, Registry
 
 MAX_OVERLAPS: Final = 20
 """Maximum number of warnings about overlapping networks: if every cluster allows everything, all pairs overlap."""
@@ -77,8 +77,9 @@ def examine(file: str, content: bytes | None = None) -> Examined:
 
 
 def _providers(data: Any, registry: Registry, places: Mapping[KeyPath, Place], file: str) -> Iterator[Problem]:
-    named, accounts = list(_named(data, registry)), list(_accounts(data))
-    types = _load({body["name"] for _, body, _ in named} | {account["provider"] for _, account in accounts})
+    named, accounts, clouds = list(_named(data, registry)), list(_accounts(data)), list(_clouds(data))
+    names = {body["name"] for _, body, _ in (*named, *clouds)}
+    types = _load(names | {account["provider"] for _, account in accounts})
     known = {
         written(path): place
         for path, place in places.items()
@@ -86,6 +87,10 @@ def _providers(data: Any, registry: Registry, places: Mapping[KeyPath, Place], f
     }
     for path, account in accounts:
         yield from _account(types[account["provider"]], account, path, known, file)
+    for path, body, clusters in clouds:
+        controlled = registry.clusters.get(clusters[0]) if clusters else None
+        spec = controlled.cloud if controlled is not None else None
+        yield from _cloud(types[body["name"]], body, spec, path, known, file)
     for path, body, clusters in named:
         kind = types[body["name"]]
         name = written((*path, "name"))
@@ -100,13 +105,13 @@ def _providers(data: Any, registry: Registry, places: Mapping[KeyPath, Place], f
         specs = (registry.clusters[cluster] for cluster in clusters if cluster in registry.clusters)
         if isinstance(kind, EndpointProviderType):
             continue
-        spec = next((cluster for cluster in specs if cluster.kubeconfig is None), None)
-        if spec is not None:
-            if spec.name == LOCAL:
+        followed = next((cluster for cluster in specs if cluster.kubeconfig is None), None)
+        if followed is not None:
+            if followed.name == LOCAL:
                 reason, hint = "is the hub cluster, whose Nodes are not read", "use a provider such as service-copy"
             else:
                 reason, hint = "has no kubeconfig", "give the cluster a kubeconfig"
-            message = f"provider {kind.name} finds addresses of Nodes, and cluster {spec.name} {reason}"
+            message = f"provider {kind.name} finds addresses of Nodes, and cluster {followed.name} {reason}"
             yield Problem(file, *_place(name, known), name, message, hint)
 
 
@@ -133,6 +138,43 @@ def _account(
     else:
         config, at = account.get("config") or {}, written((*path, "config"))
         yield from _config(check_config(kind, config, at, kind.addresses.config), known, file)
+
+
+def _cloud(
+    kind: ProviderType | ProviderUnavailable,
+    body: Mapping[str, Any],
+    spec: CloudSpec | None,
+    path: KeyPath,
+    known: Mapping[str, Place],
+    file: str,
+) -> Iterator[Problem]:
+    """The problems with the provider of ``clusters[].cloud``."""
+    name = written((*path, "name"))
+    if isinstance(kind, ProviderUnavailable):
+        yield Problem(file, *_place(name, known), name, str(kind))
+        return
+    try:
+        cloud = cloud_type(kind)
+    except TerminalProviderError as error:
+        yield Problem(file, *_place(name, known), name, str(error))
+        return
+    yield from _config(
+        check_config(kind, body.get("config") or {}, written((*path, "config")), cloud.config), known, file
+    )
+    for part, key, asked in (
+        ("nodes", "nodes", spec is not None and spec.nodes is not None),
+        ("load-balancers", "loadBalancers", spec is not None and spec.balancers is not None),
+    ):
+        if asked and part not in cloud.parts:
+            message = f"cloud {kind.name} has no {part.replace('-', ' ')}"
+            yield Problem(file, *_place(name, known), name, message, f"write cloud.{key}: off")
+
+
+def _clouds(data: Any) -> Iterator[Named]:
+    """Every cloud that a cluster names; broken entries are left to the loader."""
+    for index, cluster in _entries(data, "clusters"):
+        if isinstance(section := cluster.get("cloud"), dict):
+            yield from _provider(section, ("clusters", index, "cloud"), _texts(cluster.get("name")))
 
 
 def _accounts(data: Any) -> Iterator[tuple[KeyPath, dict[str, Any]]]:

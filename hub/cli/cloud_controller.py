@@ -11,18 +11,18 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from hub.cli import logs
+from hub.cli.cloud_config import configuration
 from hub.cli.exits import Exit
 from hub.cli.options import BindAddress, boolean
 from hub.cli.run import in_loop, on_signals
 from hub.durations import parse as parse_duration
-from hub.errors import HubError, did_you_mean
+from hub.errors import did_you_mean
 
 if TYPE_CHECKING:
     from hub.app.controller import ControllerOptions
@@ -76,8 +76,8 @@ WITHOUT_EFFECT: Final = (
     "--external-cloud-volume-plugin",
     "--client-ca-file",
 )
-API_URL, CLIENT, SECRET = "BRIGHTBOX_API_URL", "BRIGHTBOX_CLIENT", "BRIGHTBOX_CLIENT_SECRET"
-DEFAULT_API_URL: Final = "https://api.gb1.brightbox.com"
+IONOS_MONITOR: Final = 20.0
+"""Seconds of --node-monitor-period on IONOS, whose API's rate limit 5 s would exhaust; its own controller has this."""
 
 
 def _seconds(_: click.Context, parameter: click.Parameter, text: str) -> float:
@@ -116,9 +116,10 @@ def _level(_: click.Context, parameter: click.Parameter, text: str) -> int:
 @click.option("--cluster-id", default="", metavar="NAME", help="The same, as IONOS spells it.")
 @click.option("--kubeconfig", default="", metavar="FILE", help="Access to the cluster. [default: in-cluster]")
 @click.option("--master", default="", metavar="URL", help="Overrides the API server's address.")
-@click.option("--cloud-config", default="", metavar="PATH", help="The cloud's own configuration.")
+@click.option("--cloud-config", default="", metavar="PATH", help="ionos: the folder with a file for each data center.")
+@_flag("--private", "ionos: state no addresses on public LANs for Nodes.", default=False)
 @click.option("--controllers", default="*", show_default=True, metavar="LIST", help="Parts to run; -NAME = not NAME.")
-@_duration("--node-monitor-period", "5s", "How often Nodes that are not Ready are asked for; at least 5s.")
+@_duration("--node-monitor-period", "5s", "How often Nodes that are not Ready are asked for; on ionos 20s.")
 @_duration("--node-status-update-frequency", "5m", "How often all Nodes are asked for; at least 30s.")
 @click.option("--concurrent-service-syncs", type=click.IntRange(1, 100), default=1, show_default=True)
 @_flag("--leader-elect", "Hold the Lease.", default=True)
@@ -128,15 +129,31 @@ def _level(_: click.Context, parameter: click.Parameter, text: str) -> int:
 @click.option("--leader-elect-resource-name", default="cloud-controller-manager", show_default=True)
 @click.option("--leader-elect-resource-namespace", default="kube-system", show_default=True)
 @click.option("--leader-elect-resource-lock", default="leases", show_default=True, help="Only leases.")
-@click.option("--bind-address", default="127.0.0.1", show_default=True, help="Where /healthz answers.")
+@click.option("--bind-address", default="127.0.0.1", show_default=True, help="Where /healthz and /metrics answer.")
 @click.option("--secure-port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 = off.")
-@click.option("--tls-cert-file", default="", metavar="FILE")
-@click.option("--tls-private-key-file", default="", metavar="FILE")
-@click.option("--kube-api-qps", type=float, default=20.0, hidden=True)
-@click.option("--kube-api-burst", type=int, default=30, hidden=True)
+@click.option("--tls-cert-file", default="", metavar="FILE", help="Certificate chain, PEM. [default: plain HTTP]")
+@click.option("--tls-private-key-file", default="", metavar="FILE", help="Private key of --tls-cert-file, PEM.")
+@click.option(
+    "--kube-api-qps",
+    type=click.FloatRange(0.1, 1000.0),
+    default=20.0,
+    show_default=True,
+    help="Most writes to Nodes and Services per second.",
+)
+@click.option(
+    "--kube-api-burst", type=click.IntRange(1, 1000), default=30, show_default=True, help="The same, in a row."
+)
 @_flag("--allocate-node-cidrs", "Refused: the hub allocates no networks.", default=False)
 @click.option("--webhooks", default="", hidden=True)
 @_flag("--print-registry", "Print the registry entry that means the same, and exit.", default=False)
+@_flag("--print-rbac", "Print the rights that it needs, for --service-account, and exit.", default=False)
+@click.option(
+    "--service-account",
+    default="kube-system/cloud-controller-manager",
+    show_default=True,
+    metavar="NAMESPACE/NAME",
+    help="With --print-rbac: the account that it runs with.",
+)
 @click.option("-v", "--v", "level", default="0", metavar="N", callback=_level, help="4 or more: log more.")
 @_without_effect
 @click.pass_context
@@ -151,14 +168,39 @@ def cloud_controller(ctx: click.Context, /, **given: Any) -> int:
     useless = [name for name in WITHOUT_EFFECT if given[name[2:].replace("-", "_")] is not None]
     if useless:
         log.info("without effect here: %s", " ".join(useless))
-    del ctx
+    chosen = ctx.get_parameter_source("node_monitor_period")
+    if given["cloud_provider"] == "ionos" and chosen is ParameterSource.DEFAULT:
+        given["node_monitor_period"] = IONOS_MONITOR
     options, entry = _options(given, os.environ)
+    if given["print_rbac"]:
+        _print_rbac(options, given["service_account"])
+        return Exit.OK
     if given["print_registry"]:
         import yaml
 
         click.echo(yaml.safe_dump({"version": 1, "clusters": [entry]}, sort_keys=False), nl=False)
         return Exit.OK
-    return in_loop(_serve(options, _address(given)))
+    return in_loop(_serve(options, _address(given), (given["tls_cert_file"], given["tls_private_key_file"])))
+
+
+def _print_rbac(options: ControllerOptions, account: str) -> None:
+    import yaml
+
+    from hub.cli.cluster import provider_ids
+    from hub.controller.rights import needed_parts
+    from hub.onboarding.manifests import Access, cloud_rbac
+
+    namespace, _, name = account.partition("/")
+    if not name:
+        raise click.UsageError(f"--service-account {account}: give NAMESPACE/NAME")
+    access = Access(
+        options.name,
+        namespace,
+        name,
+        cloud=tuple(needed_parts(options.cloud)),
+        provider_ids=provider_ids(options.cloud.provider.name),
+    )
+    click.echo(yaml.safe_dump_all(cloud_rbac(access, options.lease), sort_keys=False), nl=False)
 
 
 def _refuse(given: Mapping[str, Any]) -> None:
@@ -194,7 +236,7 @@ def _options(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Cont
     from hub.election.elector import Timing
     from hub.registry.spec import CloudBalancersSpec, CloudNodesSpec, CloudSpec, ProviderRef
 
-    config, hosts = _configuration(given, environ)
+    configured = configuration(given, environ)
     parts, name = _parts(given["controllers"]), given["cluster_name"] or given["cluster_id"] or "kubernetes"
     nodes: CloudNodesSpec | None = None
     if {"nodes", "lifecycle"} & parts:
@@ -207,9 +249,9 @@ def _options(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Cont
             refresh=max(30.0, given["node_status_update_frequency"]),
             monitor=max(5.0, given["node_monitor_period"]),
         )
-    provider = {"name": given["cloud_provider"], "config": config}
+    provider = {"name": given["cloud_provider"], "config": configured.config}
     cloud = CloudSpec(
-        ProviderRef(provider["name"], json.dumps(config, sort_keys=True, separators=(",", ":"))),
+        ProviderRef(provider["name"], json.dumps(configured.config, sort_keys=True, separators=(",", ":"))),
         name,
         nodes=nodes,
         balancers=CloudBalancersSpec(concurrent=given["concurrent_service_syncs"]) if "balancers" in parts else None,
@@ -234,11 +276,12 @@ def _options(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Cont
         cloud,
         given["kubeconfig"],
         given["master"],
-        hosts,
-        str(Path.cwd()),
+        configured.hosts,
+        configured.folder,
         given["leader_elect"],
         (given["leader_elect_resource_namespace"], given["leader_elect_resource_name"]),
         timing,
+        pace=(given["kube_api_qps"], given["kube_api_burst"]),
     )
     return options, entry
 
@@ -250,43 +293,17 @@ def _written(nodes: CloudNodesSpec) -> dict[str, Any]:
     return {**keys, "delete": nodes.delete, **times}
 
 
-def _configuration(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], frozenset[str]]:
-    """The cloud's configuration from the variables of its own controller, and the API host that they allow."""
-    from hub.observe.providers.catalog import Catalog
-
-    name = given["cloud_provider"]
-    known = Catalog().names()
-    if name not in known:
-        raise click.UsageError(
-            f"--cloud-provider: no {name!r} is installed ({did_you_mean(name, known, ', '.join(known))})"
-        )
-    if name != "brightbox":
-        raise click.UsageError(
-            f"--cloud-provider {name}: only brightbox is possible here; others need clusters[].cloud in a registry"
-        )
-    if environ.get("BRIGHTBOX_USER_NAME") or environ.get("BRIGHTBOX_PASSWORD"):
-        raise HubError("BRIGHTBOX_USER_NAME and BRIGHTBOX_PASSWORD need an application id; use an API client instead")
-    missing = [variable for variable in (CLIENT, SECRET) if not environ.get(variable)]
-    if missing:
-        raise HubError(f"{' and '.join(missing)} must be set: the id and the secret of an API client")
-    if given["cloud_config"]:
-        log.warning("--cloud-config %s is not read: Brightbox has no such file", given["cloud_config"])
-    config: dict[str, Any] = {"client": {"env": CLIENT}, "secret": {"env": SECRET}}
-    url = environ.get(API_URL, "")
-    if url and url.rstrip("/") != DEFAULT_API_URL:
-        config["url"] = url
-        return config, frozenset((urlsplit(url).netloc,))
-    return config, frozenset()
-
-
 def _address(given: Mapping[str, Any]) -> BindAddress | None:
-    """Where to answer probes; plain HTTP on loopback only."""
+    """Where to answer probes and scrapes; plain HTTP on loopback only."""
+    from hub.report.listener import is_loopback
+
     if given["secure_port"] == 0:
         return None
-    if given["tls_cert_file"] or given["tls_private_key_file"]:
-        raise click.UsageError("--tls-cert-file is not possible yet: leave it out and use a loopback --bind-address")
+    files = given["tls_cert_file"], given["tls_private_key_file"]
+    if any(files) and not all(files):
+        raise click.UsageError("--tls-cert-file and --tls-private-key-file belong together: give both")
     host = given["bind_address"].strip("[]")
-    if host not in ("127.0.0.1", "::1", "localhost"):
+    if not any(files) and not is_loopback(host):
         raise click.UsageError(
             f"--bind-address {host}: without --tls-cert-file and --tls-private-key-file only loopback is possible, "
             "such as 127.0.0.1 or ::1; --secure-port 0 turns it off"
@@ -294,20 +311,14 @@ def _address(given: Mapping[str, Any]) -> BindAddress | None:
     return BindAddress(host, given["secure_port"])
 
 
-async def _serve(options: ControllerOptions, address: BindAddress | None) -> int:
+async def _serve(options: ControllerOptions, address: BindAddress | None, files: tuple[str, str]) -> int:
     stop = asyncio.Event()
     on_signals(stop.set)
     from hub.app.controller import assemble_controller
-    from hub.report.listener import Reply, Request, listening
+    from hub.report.certificate import Certificate
+    from hub.report.controller import serving_controller
 
-    async with assemble_controller(options) as controller:
-
-        async def respond(request: Request) -> Reply:
-            if request.path not in ("/healthz", "/livez", "/readyz"):
-                return Reply(404, b"only /healthz\n")
-            fresh = controller.clock.now() - controller.beat < 30.0
-            return Reply(200, b"ok") if fresh else Reply(500, b"no heartbeat\n")
-
-        async with listening(address, respond, flag="--secure-port", what="probes"):
-            await controller.run(stop)
+    certificate = Certificate(*files) if all(files) else None
+    async with assemble_controller(options) as controller, serving_controller(address, controller, certificate):
+        await controller.run(stop)
     return Exit.OK

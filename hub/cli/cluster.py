@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -80,6 +81,29 @@ def _cloud_parts(_: click.Context, parameter: click.Parameter, text: str | None)
     return parts
 
 
+def provider_ids(name: str | None) -> tuple[str, ...]:
+    """Regular expressions of the provider IDs of a cloud; None = of every cloud that is installed.
+
+    Raises:
+        HubError: the cloud cannot be loaded, or none is installed.
+    """
+    from hub.errors import HubError
+    from hub.observe.providers.catalog import Catalog, ProviderUnavailable, cloud_type
+
+    catalog = Catalog()
+    if name is not None:
+        return (cloud_type(catalog.load(name)).provider_id.pattern,)
+    found: list[str] = []
+    for known in catalog.names():
+        with suppress(ProviderUnavailable):
+            type_ = catalog.load(known)
+            if type_.cloud is not None:
+                found.append(cloud_type(type_).provider_id.pattern)
+    if not found:
+        raise HubError("no cloud is installed whose provider IDs a policy could name; give --without-policy")
+    return tuple(found)
+
+
 def _remote(function: Any) -> Any:
     for option in reversed(_remote_options):
         function = option(function)
@@ -113,6 +137,18 @@ def _remote(function: Any) -> Any:
     callback=_cloud_parts,
     help="Let the account be the cluster's cloud controller: nodes, load-balancers, delete-nodes. "
     "[without PARTS: nodes,load-balancers]",
+)
+@click.option(
+    "--cloud-provider",
+    metavar="CLOUD",
+    type=provider_name,
+    help="With --cloud: the cloud whose provider IDs the account may give to Nodes, and whose Nodes it may delete. "
+    "[default: all installed clouds]",
+)
+@click.option(
+    "--without-policy",
+    is_flag=True,
+    help="With --cloud: leave out the ValidatingAdmissionPolicies that hold the account to what the hub changes.",
 )
 @click.option(
     "--allowed-cidr",
@@ -153,6 +189,8 @@ def add(
     allow_allocations: bool,
     allow_evictions: tuple[str, ...],
     cloud: tuple[str, ...],
+    cloud_provider: str | None,
+    without_policy: bool,
     allowed_cidr: tuple[Any, ...],
     token_lifetime: int,
     print_manifests: bool,
@@ -170,6 +208,8 @@ def add(
     for flag in ("apply", "rotate"):
         if print_manifests and given[flag]:
             raise click.UsageError(f"--print-manifests only prints, and cannot be combined with --{flag}")
+    if (cloud_provider or without_policy) and not cloud:
+        raise click.UsageError("--cloud-provider and --without-policy need --cloud")
     if allow_evictions and not allow_allocations:
         raise click.UsageError("--allow-evictions needs --allow-allocations")
     logs.quiet(ctx.ensure_object(Settings).verbose)
@@ -178,10 +218,11 @@ def add(
     access = Access(
         name,
         given["namespace"],
-        tuple(sorted(set(allow_services))),
+        services=tuple(sorted(set(allow_services))),
         allocations=allow_allocations,
         evictions=tuple(sorted(set(allow_evictions))),
         cloud=cloud,
+        provider_ids=provider_ids(cloud_provider) if cloud and not without_policy else (),
     )
     if print_manifests:
         click.echo(manifests_with_script(access, f"{token_lifetime}s"), nl=False)

@@ -27,6 +27,9 @@ def nodes(ctx: click.Context, /, cluster: str | None, registry: str | None, outp
     command reads the clusters itself, once, and health is not probed. With --server it asks a running hub, and the
     verdicts of health probes are shown too.
 
+    For a cluster whose cloud controller the hub is, every node is listed with its machine in the cloud: running,
+    starting, stopped, leaving, absent or unknown.
+
     Exit codes: 0 ok, 3 error, 4 a source is unknown (the output is incomplete).
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from hub.app.hub import Hub, Options, assemble
 from hub.app.oneshot import observing
 from hub.cli.changes import print_plan
+from hub.cli.controlled import unknown as unknown_cloud
+from hub.cli.controlled import warn_of as warn_of_clouds
 from hub.cli.exits import Exit
 from hub.cli.render import Output, warn
 from hub.cli.reserved import moves, warn_of
@@ -14,6 +16,7 @@ from hub.cli.reserved import unknown as unknown_addresses
 from hub.errors import UsageError, did_you_mean
 from hub.model import TargetKey
 from hub.report.allocations import Write, allocations_of, writes_of
+from hub.report.clouds import cloud_writes, clouds_of
 from hub.report.facts import known_targets, unknown_sources
 from hub.report.held import approving_flags
 from hub.report.values import ReservedAddress
@@ -40,6 +43,11 @@ async def plan_from_clusters(options: Options, names: Iterable[str], output: Out
             for allocation in found.allocations:
                 if unknown_addresses([allocation]):
                     warn(f"allocation {allocation.name}: {allocation.message}")
+        if not names:
+            clouds = clouds_of(hub)
+            warn_of_clouds(clouds.clusters)
+            writes += cloud_writes(clouds)
+            unknown |= any(map(unknown_cloud, clouds.clusters))
         changes = print_plan(results, output, approving_flags(hub), hub.reconciler.withheld(), moving, writes)
     if unknown:
         return Exit.UNKNOWN

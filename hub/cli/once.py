@@ -21,6 +21,7 @@ from hub.cli.reserved import moves
 from hub.decide.decision import Decision
 from hub.errors import ClusterUnreachable, NotLeader
 from hub.report.allocations import allocations_of, writes_of
+from hub.report.clouds import cloud_writes, clouds_of
 from hub.report.facts import unknown_sources
 from hub.report.held import approving_flags
 
@@ -54,8 +55,8 @@ async def once(options: Options) -> int:
         unknown = unknown_sources(hub, passes)
         if options.dry_run:
             moving = moves(allocations_of(hub)) if hub.allocating is not None else None
-            withheld = hub.reconciler.withheld()
-            print_plan(passes, "table", approving_flags(hub), withheld, moving, writes_of(hub))
+            withheld, writes = hub.reconciler.withheld(), [*writes_of(hub), *cloud_writes(clouds_of(hub))]
+            print_plan(passes, "table", approving_flags(hub), withheld, moving, writes)
         else:
             done = ", ".join(f"{number} {kind}d" for kind, number in hub.writer.writes.items())
             click.echo(f"{count(len(passes), 'service')}; slices: {done}")

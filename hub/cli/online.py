@@ -16,6 +16,7 @@ import click
 
 from hub.app.hub import Hub, Options, assemble
 from hub.cli.render import one_line, table, warn
+from hub.cli.traps import traps
 from hub.cloud.addresses import NotReserved, Unknown
 from hub.decide.addresses import OUTSIDE
 from hub.decide.target import unfit
@@ -24,6 +25,7 @@ from hub.model import LOCAL, TargetKey
 from hub.observe.remote.fleet import SourceKey
 from hub.observe.remote.status import State
 from hub.registry.spec import REGISTRY_HELD, ClusterSpec, NodePolicy, Registry
+from hub.report.clouds import clouds_of
 
 if TYPE_CHECKING:
     from hub.allocating.accounts import Account
@@ -70,12 +72,13 @@ async def check_online(options: Options) -> bool:
         try:
             await asyncio.gather(hub.fleet.settled(DEADLINE), _local(hub))
             await hub.fleet.settled(DEADLINE)  # which copies Services ask for is known only now
-            accounts = await _accounts(hub)
+            accounts, clouds = await _accounts(hub), await _clouds(hub)
             clusters, services = list(_clusters(hub)), list(_services(hub))
             withheld = hub.reconciler.withheld() if hub.local.synced else None
         finally:
-            if hub.allocating is not None:
-                await hub.allocating.close()
+            for room in (hub.allocating, hub.controlling):
+                if room is not None:
+                    await room.close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -84,11 +87,13 @@ async def check_online(options: Options) -> bool:
     click.echo("\n" + _table(("CLUSTER", "NODES", "PUBLISHABLE", "PROVIDER", "RESULT"), clusters))
     if accounts:
         click.echo("\n" + _table(("ACCOUNT", "ADDRESSES", "PROVIDER", "RESULT"), accounts))
+    if clouds:
+        click.echo("\n" + _table(("CLOUD OF", "NODES", "BALANCERS", "PROVIDER", "RESULT"), clouds))
     if services:
         click.echo("\n" + _table(("SERVICE", "RESULT"), services))
     if withheld is not None:
         warn(f"{REGISTRY_HELD}: {withheld.message}")
-    rows = (*clusters, *accounts, *services)
+    rows = (*clusters, *accounts, *clouds, *services)
     failed = sum(bool(row.problem) for row in rows)
     click.echo(f"\nonline: {failed} of {len(rows)} failed")
     return not failed
@@ -101,6 +106,7 @@ async def _local(hub: Hub) -> None:
             while not hub.local.synced and not hub.local.error:  # noqa: ASYNC110 - states, not events
                 await asyncio.sleep(0.01)
             await hub.own_networks.read_all()
+            await hub.zones.read()
             await hub.approvals.read_once()
             hub.fleet.check_identities()
     except TimeoutError:
@@ -139,6 +145,21 @@ async def _accounts(hub: Hub) -> list[Row]:
         rows.append(_account(account, {} if account in silent else account.answers))
     if allocating.trouble:
         rows.append(Row("(allocations)", ("",), "", allocating.trouble))
+    return rows
+
+
+async def _clouds(hub: Hub) -> list[Row]:
+    """One row for each cluster with a cloud controller: its cloud is asked about nodes and balancers, once."""
+    hub.follow_clouds()
+    if hub.controlling is None:
+        return []
+    await hub.controlling.settled_once(DEADLINE)
+    rows = []
+    for cloud in clouds_of(hub).clusters:
+        unknown = sum(node.instance in ("", "unknown") for node in cloud.nodes)
+        problem = cloud.problem or cloud.error or (f"{unknown} nodes are unknown to it" if unknown else "")
+        numbers = (str(len(cloud.nodes)), str(len(cloud.balancers)))
+        rows.append(Row(cloud.cluster, numbers, cloud.provider, problem))
     return rows
 
 
@@ -203,7 +224,7 @@ def _services(hub: Hub) -> Iterator[Row]:
         if problem:
             yield Row(str(key), (), "", problem)
         else:
-            yield _ports_row(hub, key)
+            yield _service_row(hub, key)
 
 
 def _service_problem(hub: Hub, key: TargetKey) -> str:
@@ -215,8 +236,11 @@ def _service_problem(hub: Hub, key: TargetKey) -> str:
     return f"{problem.reason}: {problem.message}" if problem is not None else ""
 
 
-def _ports_row(hub: Hub, key: TargetKey) -> Row:
-    """The row of a Service that can be a target: failed if no source that is read can publish, because of its ports."""
+def _service_row(hub: Hub, key: TargetKey) -> Row:
+    """The row of a Service that can be a target: failed if no source that is read can publish, because of its ports.
+
+    Everything else that is worth knowing is a note.
+    """
     decision = hub.reconciler.decide(key)
     publishing = {group.key.cluster for group in decision.groups}
     found = {
@@ -227,12 +251,16 @@ def _ports_row(hub: Hub, key: TargetKey) -> Row:
         if cluster not in publishing and cluster not in decision.unknown
     }
     text = "; ".join(dict.fromkeys(found.values()))
-    if not text:
-        return Row(str(key), (), "")
     clusters = hub.registry.clusters
     sources = {source.cluster for source in hub.registry.targets[key].sources}
     read = {name for name in sources - decision.unknown.keys() if name in clusters and clusters[name].state == "active"}
-    return Row(str(key), (), "", text) if read <= found.keys() else Row(str(key), (), "", note=f"{OK}, except {text}")
+    if text and read <= found.keys():
+        return Row(str(key), (), "", text)
+    service = hub.local.services.get(key)
+    notes = [*filter(None, [text]), *(traps(service, decision) if service is not None else ())]
+    if any(source.zones for source in hub.registry.targets[key].sources) and hub.zones.problem:
+        notes.append(f"whether the hub cluster has the zones of zoneMap is not known: {hub.zones.problem}")
+    return Row(str(key), (), "", note=f"{OK}, except {'; '.join(notes)}" if notes else OK)
 
 
 def _table(headers: tuple[str, ...], rows: list[Row]) -> str:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hub.cli import logs
 from hub.cli.exits import Exit
 from hub.cli.options import (
+    Given,
     Settings,
     approvable,
+    cluster_name,
+    hub_access,
     kubeconfig,
     lease_namespace,
     own_namespace,
     owner_option,
     previous_owner,
+    registry,
     service,
     target_namespace,
     verbose,
@@ -24,6 +28,9 @@ from hub.cli.options import (
 )
 from hub.cli.render import count
 from hub.cli.server import server_of, server_option
+
+if TYPE_CHECKING:
+    from hub.app.hub import Options
 
 
 @click.command(short_help="Approve a withheld removal, or list what is withheld.")
@@ -118,13 +125,28 @@ def _annotate(ctx: click.Context, target: str, kubeconfig: str | None, *, paused
 @click.option(
     "--allocations", is_flag=True, help="Take the hub's finalizer off NetIPAllocations, and its labels off nodes."
 )
+@click.option(
+    "--cloud",
+    type=cluster_name,
+    metavar="CLUSTER",
+    help="Delete the objects in this cluster's cloud whose Service does not exist; needs --registry.",
+)
 @click.option("--yes", is_flag=True, help="Delete without asking for confirmation.")
 @click.option("--dry-run", is_flag=True, help="List what would be deleted, delete nothing.")
-@kubeconfig
+@registry(required=False)
+@hub_access
 @verbose
 @click.pass_context
 def purge(
-    ctx: click.Context, /, owner: str | None, allocations: bool, yes: bool, dry_run: bool, kubeconfig: str | None
+    ctx: click.Context,
+    /,
+    owner: str | None,
+    allocations: bool,
+    cloud: str | None,
+    yes: bool,
+    dry_run: bool,
+    registry: str | None,
+    **given: Any,
 ) -> int:
     """Delete all slices of an owner, in every namespace; slices of other owners are never touched.
 
@@ -132,18 +154,27 @@ def purge(
     deleted without a hub, and the labels ip.ready and spec.addressLabel from nodes of the hub cluster. The addresses
     stay where they are. Pods that need the label are not evicted, but do not start again.
 
-    Stop the hub first: a running hub writes its slices and labels again. No guard applies: consumers lose every
-    endpoint of the owner. Lists everything and asks before it deletes.
+    With --cloud, delete the balancers, addresses, groups and policies in the cluster's cloud that are called
+    SERVICE.NAMESPACE.CLUSTERNAME and have no such Service. A hub may run meanwhile. Objects of another cluster with the
+    same clusterName in the same account have such names, too: read the list.
+
+    Otherwise stop the hub first: a running hub writes its slices and labels again. No guard applies: consumers lose
+    every endpoint of the owner. Lists everything and asks before it deletes.
 
     Exit codes: 0 ok, 3 error, 130 not confirmed.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    if owner is None and not allocations:
-        raise click.UsageError("Missing option '--owner' or '--allocations'")
+    access = Given(**given)
+    if owner is None and not allocations and cloud is None:
+        raise click.UsageError("Missing option '--owner', '--allocations' or '--cloud'")
+    if cloud is not None and registry is None:
+        raise click.UsageError("--cloud needs --registry")
     if owner is not None:
-        _purge_slices(owner, kubeconfig, yes=yes, dry_run=dry_run)
+        _purge_slices(owner, access.kubeconfig, yes=yes, dry_run=dry_run)
     if allocations:
-        _purge_allocations(kubeconfig, yes=yes, dry_run=dry_run)
+        _purge_allocations(access.kubeconfig, yes=yes, dry_run=dry_run)
+    if cloud is not None and registry is not None:
+        _purge_cloud(cloud, access.options(registry, leader_elect=False), yes=yes, dry_run=dry_run)
     return Exit.OK
 
 
@@ -172,3 +203,18 @@ def _purge_allocations(kubeconfig: str | None, *, yes: bool, dry_run: bool) -> N
             click.confirm(f"Remove {found}?", abort=True, err=True)
         asyncio.run(leftovers.let_go(kubeconfig, found))
         click.echo(f"{found} removed")
+
+
+def _purge_cloud(cluster: str, options: Options, *, yes: bool, dry_run: bool) -> None:
+    from hub.cli import cloud_leftovers
+
+    found = asyncio.run(cloud_leftovers.find(options, cluster))
+    cloud_leftovers.show(found)
+    what = f"{count(sum(len(left.objects) for left in found), 'object')} in the cloud of cluster {cluster}"
+    if not found:
+        click.echo(f"no leftovers in the cloud of cluster {cluster}")
+    elif not dry_run:
+        if not yes:
+            click.confirm(f"Delete {what}?", abort=True, err=True)
+        asyncio.run(cloud_leftovers.delete(options, cluster, {left.name for left in found}))
+        click.echo(f"{what} deleted")

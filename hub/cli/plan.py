@@ -27,7 +27,12 @@ def plan(ctx: click.Context, /, services: tuple[str, ...], registry: str, output
     they leave their nodes, or whose allocation is paused, are listed with the reason, and are no change; the command
     sees a cordon or a failure for the first time, so waits begin with it. Then come labels of nodes, evictions and
     finalizers that would be written now for addresses that are in their place; a move changes the labels of its nodes,
-    which are not listed. Removals that `hub run` delays by --removal-grace are shown without the delay.
+    which are not listed.
+
+    Last come the changes of cloud controllers, in order: for each node what is written to it, for each Service of type
+    LoadBalancer the steps in the cloud and the writes to the Service. What is withheld is listed with the reason, and
+    is no change. Deletions of nodes are not shown, since they need two answers of the cloud 20 s apart. Removals that
+    `hub run` delays by --removal-grace are shown without the delay.
 
     Exit codes: 0 no change, 1 changes, 3 error, 4 a source or an address is unknown (the output is
     incomplete).

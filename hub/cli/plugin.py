@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from textwrap import indent
+from typing import Final, Literal
 
 import click
 
 from hub import __version__
 from hub.errors import UsageError
+
+Kind = Literal["nodes", "endpoints", "cloud"]
 
 NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 MAX_NAME: Final = 40
@@ -22,12 +26,43 @@ COMMON: Final = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
     ".gitignore": "gitignore",
-    "src/{module}/api.py": "api.py",
-    "tests/fake_{plain}.py": "fake.py",
 }
 """File in the new package -> its template."""
-NODES: Final = {"src/{module}/__init__.py": "nodes.py", "tests/test_{plain}.py": "test_nodes.py"}
-ENDPOINTS: Final = {"src/{module}/__init__.py": "endpoints.py", "tests/test_{plain}.py": "test_endpoints.py"}
+SERVERS: Final = {"src/{module}/api.py": "api.py", "tests/fake_{plain}.py": "fake.py"}
+KINDS: Final[Mapping[Kind, Mapping[str, str]]] = {
+    "nodes": SERVERS | {"src/{module}/__init__.py": "nodes.py", "tests/test_{plain}.py": "test_nodes.py"},
+    "endpoints": SERVERS | {"src/{module}/__init__.py": "endpoints.py", "tests/test_{plain}.py": "test_endpoints.py"},
+    "cloud": {
+        "src/{module}/__init__.py": "cloud.py",
+        "src/{module}/api.py": "cloud_api.py",
+        "src/{module}/cloud.py": "cloud_plan.py",
+        "tests/fake_{plain}.py": "cloud_fake.py",
+        "tests/test_{plain}.py": "test_cloud.py",
+    },
+}
+WHAT: Final[Mapping[Kind, str]] = {
+    "nodes": "addresses of nodes",
+    "endpoints": "endpoints",
+    "cloud": "machines and load balancers",
+}
+PROVIDER: Final = """\
+provider:
+  name: $name
+  config:
+    apiUrl: https://api.$name.example
+    token: {env: ${upper}_TOKEN}
+"""
+ENTRY: Final[Mapping[Kind, str]] = {
+    "nodes": f"kubeconfig: {{path: kubeconfigs/eu}}\nallowedCIDRs: [10.7.0.0/16]\n{PROVIDER}    refresh: 30s\n",
+    "endpoints": f"allowedCIDRs: [10.7.0.0/16]\n{PROVIDER}    refresh: 30s\n",
+    "cloud": f"kubeconfig: {{path: kubeconfigs/eu}}\ncloud:\n{indent(PROVIDER, '  ')}",
+}
+"""The example of a cluster in clusters.yaml, without its name."""
+EXPECTS: Final[Mapping[Kind, str]] = {
+    "nodes": 'a JSON array such as `[{"id": "s1", "address": "10.7.0.1"}]` from `GET <apiUrl>/servers`.',
+    "endpoints": 'a JSON array such as `[{"id": "s1", "address": "10.7.0.1"}]` from `GET <apiUrl>/servers`.',
+    "cloud": "the made-up API of `tests/fake_$plain.py`.",
+}
 
 
 @click.group(short_help="Help for authors of providers.")
@@ -44,13 +79,16 @@ def plugin() -> None:
     help="Folder to write to; must be new or empty. [default: endpointslice-hub-NAME]",
 )
 @click.option("--endpoints", is_flag=True, help="Write a provider that brings endpoints instead of resolving Nodes.")
-def new(name: str, directory: Path | None, endpoints: bool) -> None:
+@click.option("--cloud", is_flag=True, help="Write the plugin of a cloud controller: machines and load balancers.")
+def new(name: str, directory: Path | None, endpoints: bool, cloud: bool) -> None:
     """Write the package of a provider called NAME: source, tests, README, pyproject.toml.
 
     The package works as written, against a stand-in for an API, and passes its tests, which include the hub's
     conformance suite. Then replace the stand-in, in src/, with the API you need.
     """
-    files = package(name, endpoints=endpoints)
+    if endpoints and cloud:
+        raise UsageError("--endpoints and --cloud are two kinds of provider; choose one")
+    files = package(name, "endpoints" if endpoints else "cloud" if cloud else "nodes")
     folder = directory or Path(f"endpointslice-hub-{name}")
     _refuse_taken(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -82,7 +120,7 @@ def clone() -> str:
     return UNKNOWN
 
 
-def package(name: str, *, endpoints: bool) -> dict[str, str]:
+def package(name: str, kind: Kind = "nodes") -> dict[str, str]:
     """The files of a new package: text by path.
 
     Raises:
@@ -97,7 +135,7 @@ def package(name: str, *, endpoints: bool) -> dict[str, str]:
     from string import Template
 
     plain = name.replace("-", "_")
-    what = "endpoints" if endpoints else "addresses of nodes"
+    what = WHAT[kind]
     values = {
         "name": name,
         "module": f"hub_provider_{plain}",
@@ -106,12 +144,13 @@ def package(name: str, *, endpoints: bool) -> dict[str, str]:
         "title": f"Provider {name}",
         "summary": f"{what} from the API of {name}",
         "headline": f"{what.capitalize()} from the API of {name}",
-        "kubeconfig": "" if endpoints else "    kubeconfig: {path: kubeconfigs/eu}\n",
         "version": ">=" + ".".join(__version__.split(".")[:2]),
     }
+    values["entry"] = Template(indent(ENTRY[kind], "    ")).substitute(values).rstrip()
+    values["expects"] = Template(EXPECTS[kind]).substitute(values)
     templates = files("hub.plugin") / "template"
     package = {}
-    for path, template in (COMMON | (ENDPOINTS if endpoints else NODES)).items():
+    for path, template in {**COMMON, **KINDS[kind]}.items():
         text = (templates / f"{template}.tmpl").read_text("utf-8")
         package[path.format(module=values["module"], plain=plain)] = Template(text).substitute(values)
     package[f"src/{values['module']}/py.typed"] = ""

@@ -10,14 +10,17 @@ import msgspec
 
 from hub.app.hub import Options, assemble
 from hub.app.oneshot import observing
+from hub.cli.controlled import unknown
 from hub.cli.exits import Exit
 from hub.cli.observe import suggestion, warn_of_problems
+from hub.cli.print_clouds import nodes_text
 from hub.cli.render import Output, count, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.errors import UsageError
 from hub.model import LOCAL, join_first
+from hub.report.clouds import clouds_of
 from hub.report.detail import cluster_detail, cluster_details
-from hub.report.values import ClusterDetail, NodeState, SourceDetail, Status
+from hub.report.values import Clouds, ClusterCloud, ClusterDetail, NodeState, SourceDetail, Status
 
 HEADERS: Final = ("NODE", "ELIGIBLE", "RESOLUTION", "ADDRESS", "VERDICT")
 
@@ -35,7 +38,8 @@ async def nodes_from_clusters(options: Options, cluster: str | None, output: Out
             warn_of_problems(hub)
             one = cluster_detail(hub, cluster) if cluster is not None else None
             found = [one] if one is not None else cluster_details(hub)
-    return show(found, output)
+            clouds = [each for each in clouds_of(hub).clusters if cluster in (None, each.cluster)]
+    return show(found, output, clouds)
 
 
 async def nodes_from_server(server: Server, cluster: str | None, output: Output) -> int:
@@ -49,12 +53,16 @@ async def nodes_from_server(server: Server, cluster: str | None, output: Output)
     shared = status.hub.shard_count > 1
     names = dict.fromkeys(entry.name for entry in status.clusters)
     _check(cluster, {*names, LOCAL})
+    clouds: list[ClusterCloud] = []
+    if status.clouds is not None:
+        every = await fetch(server, "/api/v1/clouds", Clouds)
+        clouds = [each for each in every.clusters if cluster in (None, each.cluster)]
     if cluster is not None:
-        return show([await _detail(server, cluster)], output, shared=shared)
+        return show([await _detail(server, cluster)], output, clouds, shared=shared)
     if any(source.cluster == LOCAL for service in status.services for source in service.sources):
         names.setdefault(LOCAL)
     found = [await _detail(server, name) for name in names]
-    return show([_without_unused_sources(detail) for detail in found], output, shared=shared)
+    return show([_without_unused_sources(detail) for detail in found], output, clouds, shared=shared)
 
 
 async def _detail(server: Server, cluster: str) -> ClusterDetail:
@@ -74,12 +82,15 @@ def _check(cluster: str | None, known: Collection[str]) -> None:
         raise UsageError(f"cluster {cluster} is not in the registry{suggestion(cluster, known)}")
 
 
-def show(found: Sequence[ClusterDetail], output: Output, *, shared: bool = False) -> int:
+def show(
+    found: Sequence[ClusterDetail], output: Output, clouds: Sequence[ClusterCloud] = (), *, shared: bool = False
+) -> int:
     """Print clusters, source by source; return the exit code.
 
     Args:
         found: the clusters.
         output: the format.
+        clouds: those of them whose cloud controller the hub is.
         shared: other replicas may follow some of them.
     """
     elsewhere = {detail.cluster.name for detail in found if shared and _unfollowed(detail)}
@@ -87,12 +98,17 @@ def show(found: Sequence[ClusterDetail], output: Output, *, shared: bool = False
         texts = [
             _text(source, elsewhere=detail.cluster.name in elsewhere) for detail in found for source in detail.sources
         ]
+        texts += map(nodes_text, clouds)
         click.echo("\n\n".join(texts), nl=bool(texts))
     else:
         sources = [source for detail in found for source in detail.sources]
-        click.echo(document("Nodes", {"sources": msgspec.to_builtins(sources)}, output))
+        content = {"sources": msgspec.to_builtins(sources)}
+        if clouds:
+            content["clouds"] = [{"cluster": each.cluster, "nodes": msgspec.to_builtins(each.nodes)} for each in clouds]
+        click.echo(document("Nodes", content, output))
     asked = [detail for detail in found if detail.cluster.mode != "frozen" and detail.cluster.name not in elsewhere]
-    return Exit.UNKNOWN if any(source.unknown is not None for detail in asked for source in detail.sources) else Exit.OK
+    incomplete = any(source.unknown is not None for detail in asked for source in detail.sources)
+    return Exit.UNKNOWN if incomplete or any(map(unknown, clouds)) else Exit.OK
 
 
 def _unfollowed(found: ClusterDetail) -> bool:

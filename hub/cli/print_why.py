@@ -21,7 +21,7 @@ from hub.report.values import Why
 HEADERS: Final = ("STAGE", "WHERE", "OUTCOME", "WHY")
 
 
-async def why_from_clusters(options: Options, subject: str, output: Output) -> int:
+async def why_from_clusters(options: Options, subject: str, output: Output, cluster: str = "") -> int:
     """Print the chain of decisions behind ``subject``.
 
     Raises:
@@ -32,11 +32,12 @@ async def why_from_clusters(options: Options, subject: str, output: Output) -> i
         await hub.history.load()
         if hub.history.problem:
             warn(f"without the history: {hub.history.problem}")
-        found = prepare_why(hub, subject, [hub.reconciler.decide(key) for key in chosen_targets(hub)])()
+        results = [] if cluster else [hub.reconciler.decide(key) for key in chosen_targets(hub)]
+        found = prepare_why(hub, subject, results, cluster)()
     return show(found, output)
 
 
-async def why_from_server(server: Server, subject: str, output: Output) -> int:
+async def why_from_server(server: Server, subject: str, output: Output, cluster: str = "") -> int:
     """Print the decisions of a running hub about ``subject``.
 
     Raises:
@@ -45,7 +46,8 @@ async def why_from_server(server: Server, subject: str, output: Output) -> int:
     """
     if not SUBJECT.fullmatch(subject):
         raise UsageError(f"{subject!r} is neither an address, nor a node's name, nor NAMESPACE/SERVICE")
-    return show(await fetch(server, f"/api/v1/why?subject={quote(subject, safe='')}", Why), output)
+    query = f"subject={quote(subject, safe='')}" + (f"&cluster={quote(cluster, safe='')}" if cluster else "")
+    return show(await fetch(server, f"/api/v1/why?{query}", Why), output)
 
 
 def show(found: Why, output: Output) -> int:
@@ -60,7 +62,9 @@ def show(found: Why, output: Output) -> int:
         warn(f"unknown: {source}")
     if not found.known:
         hint = f" (did you mean {found.hint}?)" if found.hint else ""
-        warn(f"no cluster and no slice has the {found.is_} {found.subject}, and the history does not name it{hint}")
+        nowhere = "no cluster and no slice has the {}, and the history does not name it{}"
+        text = f"cluster {found.cluster} has no {{}} with decisions{{}}" if found.cluster else nowhere
+        warn(text.format(f"{found.is_} {found.subject}", hint))
     if found.unknown:
         return Exit.UNKNOWN
     return Exit.OK if found.known else Exit.CHANGES

@@ -255,6 +255,7 @@ async def serve(
         # In a thread, because the import takes a third of a second.
         await asyncio.to_thread(import_module, "hub.app.hub")
         from hub.app.hub import assemble
+        from hub.report.collect import Collector
         from hub.report.metrics import Metrics, serving_metrics
         from hub.report.probes import serving
         from hub.report.server import Listen, listening
@@ -264,7 +265,7 @@ async def serve(
             trimming(),
             assemble(make_options(), check=check) as hub,
             serving(probes, hub),
-            serving_metrics(metrics, Metrics(hub)),
+            serving_metrics(metrics, Metrics(Collector(hub))),
             listening(listen or Listen(None), hub),
         ):
             running = hub

@@ -175,7 +175,7 @@ class Step(msgspec.Struct, frozen=True):
         summary: the same with names and ids, for an operator.
         request: what the plugin needs to make the write; JSON values, no credential.
         creates: the kind of the object that it creates, or "".
-        destroys: the kind of the object that it deletes, or "".
+        destroys: the kind of the object that it deletes, or ""; ``request`` names its id.
     """
 
     kind: str

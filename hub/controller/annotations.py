@@ -62,6 +62,12 @@ def read(written: Mapping[str, str], declared: Sequence[Annotation], prefix: str
     return Read(settings, tuple(findings), refused)
 
 
+def written_key(each: Annotation, written: Mapping[str, str], prefix: str) -> str:
+    """The key under which a Service has an annotation; if it has none, the usual one."""
+    usual = each.key or prefix + each.name
+    return next((key for key in (usual, *each.aliases) if key in written), usual)
+
+
 def _problem(each: Annotation, text: str) -> str:
     """Why a value is not valid; "" if it is."""
     if len(text) > LONGEST or not text.isprintable():

@@ -58,6 +58,11 @@ class Timetable:
         self._new: dict[str, _New] = {}
         self._all_at = self._monitored_at = self._new_at = -NEVER
 
+    @property
+    def complete(self) -> bool:
+        """Whether the cloud has answered about all Nodes once."""
+        return self._all_at != -NEVER
+
     def note_nodes(self, changed: Iterable[Node], now: float) -> None:
         """Note changed Nodes."""
         for node in changed:

@@ -8,6 +8,7 @@ created, and the finalizer stays.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -28,6 +29,7 @@ WINDOW: Final = 600.0
 SOON: Final = 5.0
 """Seconds until a write that is not visible yet is looked for again."""
 NEVER: Final = float("-inf")
+PUBLISHES: Final = "write the Service's ingress and record"
 
 
 class Hold(NamedTuple):
@@ -127,13 +129,15 @@ class Memory(msgspec.Struct):
         self.made = [made for made in self.made if begun < made.at + LAG]
         return [(made.step, made.done) for made in self.made]
 
-    def touched(self) -> set[str]:
-        """The kinds of objects that the steps in ``made`` created or deleted."""
-        return {kind for made in self.made for kind in (made.step.creates, made.step.destroys)}
+    def created(self) -> set[str]:
+        """The kinds of objects that the steps in ``made`` created."""
+        return {made.step.creates for made in self.made if made.step.creates}
 
-    def created(self) -> list[str]:
-        """The kinds of objects that this process created a moment ago, or may have created."""
-        return sorted({*self.uncertain, *(made.step.creates for made in self.made if made.step.creates)})
+    def deleted(self, kind: str, id_: str) -> bool:
+        """Whether a step in ``made`` deleted this object: its request names the id."""
+        named = re.compile(rf"(?<![\w-]){re.escape(id_)}(?![\w-])")
+        deletions = (made.step.request for made in self.made if made.step.destroys == kind)
+        return any(named.search(msgspec.json.encode(request).decode()) for request in deletions)
 
     def wants(self, want: Balancer | None) -> None:
         """Note what the Service wants now."""
@@ -240,7 +244,7 @@ def ensure(scene: Scene, memory: Memory) -> Act:
         return act or _contended(scene, memory, _perform(scene, memory, first))
     if scene.refused is not None:
         return _refused(scene, *scene.refused)
-    if (publish := _publish(scene)) is not None:
+    if (publish := _publish(scene, memory)) is not None:
         return _contended(scene, memory, publish)
     if isinstance(first, Refused):
         return _refused(scene, first.reason, first.message)
@@ -295,6 +299,32 @@ def _renamed(scene: Scene) -> Rest | None:
     return Rest("withheld", text, None, Finding("ClusterNameChanged", text))
 
 
+WAIT: Final = "wait: "
+"""What the summary of a wait begins with."""
+
+
+def summaries(act: Act | None, planned: Sequence[Planned], *, removing: bool) -> tuple[str, ...]:
+    """What comes next, for an operator: steps in the cloud, and the writes to the Service around them.
+
+    Args:
+        act: the next act; None = none is made now.
+        planned: the plan for the last observation.
+        removing: whether the balancer goes.
+    """
+    steps = [item for item in planned if isinstance(item, Step | Wait)]
+    found = [item.summary if isinstance(item, Step) else f"{WAIT}{item.message}" for item in steps]
+    creates = any(isinstance(item, Step) and item.creates for item in steps)
+    if isinstance(act, Hold):
+        found.insert(0, "write the Service's finalizer and record")
+    if isinstance(act, Publish):
+        found.insert(0, PUBLISHES)
+    elif removing and isinstance(act, Perform | Release):
+        found.append("remove the Service's finalizer, record and ingress")
+    elif isinstance(act, Hold) or (isinstance(act, Perform) and creates):
+        found.append(PUBLISHES)
+    return tuple(found)
+
+
 # --- creations -------------------------------------------------------------------------------------------
 
 
@@ -308,7 +338,7 @@ def _before_creation(scene: Scene, memory: Memory, step: Step) -> Hold | Observe
     if not scene.service.held or step.creates not in intended:
         planned = [item.creates for item in scene.planned if isinstance(item, Step) and item.creates]
         # What was intended or made already stays so: it may not be visible yet.
-        make = dict.fromkeys((*intended, *memory.created(), *planned))
+        make = dict.fromkeys((*intended, *sorted({*memory.uncertain, *memory.created()}), *planned))
         intent, adds = Intent(scene.wall, tuple(make)), frozenset(make.keys() - set(intended))
         made = tuple(dict.fromkeys((*_made(scene), *intent.make)))
         return Hold(replace(scene.record, made=made, intent=intent), adds)
@@ -343,8 +373,10 @@ def _visible_at(scene: Scene, memory: Memory, kinds: Collection[str]) -> float:
     intent, service = scene.record.intent, scene.service
     at = max((memory.uncertain.get(kind, NEVER) for kind in kinds), default=NEVER)
     intended = intent is not None and set(kinds) & (set(intent.make) - memory.intends)
-    # An earlier process may have made them seconds ago: the record names them, or nothing is recorded at all.
-    lost = (set(kinds) & scene.record.ids.keys()) - scene.found.keys() - memory.touched()
+    # An earlier process may have made them seconds ago: the record names them, or nothing is recorded at all. Lists may
+    # still show an older object of the kind, so a deletion counts only for the object that was deleted.
+    lost = (set(kinds) & scene.record.ids.keys()) - scene.found.keys() - memory.created()
+    lost = {kind for kind in lost if not memory.deleted(kind, scene.record.ids[kind])}
     if intended or lost or (service.held and not scene.kept.valid):
         at = max(at, memory.born + LAG)
     return at
@@ -367,22 +399,34 @@ def _made(scene: Scene) -> tuple[str, ...]:
     return tuple(sorted(scene.found)) if adopted else scene.record.made
 
 
-def _publish(scene: Scene) -> Publish | None:
+def _publish(scene: Scene, memory: Memory) -> Publish | None:
     """Write the ingress and the record if they differ."""
     if not scene.ingress:
         return None
     service = scene.service
-    record = replace(scene.record, ids=dict(scene.found), made=_made(scene), set=scene.settings, intent=None)
+    intent = _unseen(scene, memory)
+    record = replace(scene.record, ids=dict(scene.found), made=_made(scene), set=scene.settings, intent=intent)
     same = scene.kept.cluster == scene.cluster_name and record == scene.record and service.held
     if same and [*map(_stored, scene.ingress)] == [*map(_stored, service.ingress)]:
         return None
     return Publish(record, scene.ingress)
 
 
+def _unseen(scene: Scene, memory: Memory) -> Intent | None:
+    """The intent that stays: an earlier process may have made these, and lists still show older objects instead."""
+    record, intent = scene.record, scene.record.intent or Intent(scene.wall)
+    lost = {kind for kind in record.made if scene.found.get(kind) != record.ids.get(kind, scene.found.get(kind))}
+    lost = {kind for kind in lost - memory.created() if not memory.deleted(kind, record.ids[kind])}
+    until = dict.fromkeys((set(intent.make) - memory.intends) | lost, memory.born + LAG) | memory.uncertain
+    make = tuple(sorted(kind for kind in {*intent.make, *lost} if scene.begun < until.get(kind, NEVER)))
+    return replace(intent, make=make) if make else None
+
+
 def _confirmed(scene: Scene, memory: Memory) -> Observe | Rest | None:
     """Objects that an earlier process deleted may still be listed: what was built on them is looked at once more."""
     after = memory.born + LAG
-    if not memory.writes or scene.begun >= after or scene.found.keys() <= memory.touched():
+    written = memory.writes or scene.record.intent is not None
+    if not written or scene.begun >= after or scene.found.keys() <= memory.created():
         return None
     return Observe(after) if after <= scene.now else Rest("ready", "", after - scene.now)
 

@@ -167,19 +167,36 @@ class Watch:
             return Deletions()
         wake: float | None = None
         ripe: list[str] = []
-        for name, gone in sorted(self._gone.items()):
-            node, unready = nodes.get(name), self._unready[name]
-            if node is None or node.uid != unready.uid or not gone.confirmed or not gone.complete:
-                continue
-            if not _ours(node, pattern):
-                continue
-            wait = max(unready.since + spec.delete_after - now, YOUNG - (wall - _unix(node.created)))
+        for name in sorted(self._gone.keys() & nodes.keys()):
+            why, wait = self.unripe(nodes[name], spec, pattern, now, wall)
             if wait > 0:
                 wake = now + wait if wake is None else min(wake, now + wait)
-            else:
+            elif not why:
                 ripe.append(name)
         lost = {name for name in self._absent if name in nodes and _ours(nodes[name], pattern)}
         return msgspec.structs.replace(self._limited(cluster, nodes, spec, ripe, lost, approved, now), wake=wake)
+
+    def unripe(
+        self, node: Node, spec: CloudNodesSpec, pattern: re.Pattern[str], now: float, wall: float
+    ) -> tuple[str, float]:
+        """What is missing before a Node may be deleted, apart from limits, and the seconds until time alone brings it.
+
+        Returns:
+            ("", 0.0) if nothing is missing.
+        """
+        gone, unready = self._gone.get(node.name), self._unready.get(node.name)
+        if not _ours(node, pattern):
+            return "it has no provider ID of this cloud, or is being deleted", 0.0
+        if unready is None or node.uid != unready.uid:
+            return "it is Ready", 0.0
+        if gone is None or not gone.confirmed or not gone.complete:
+            text = (
+                f"two answers, {APART:.0f} s apart and one of them about all Nodes, must say that its machine is gone"
+            )
+            return text, 0.0
+        wait = max(unready.since + spec.delete_after - now, YOUNG - (wall - unix(node.created)))
+        text = f"it must be not Ready for {spec.delete_after:.0f} s, and older than {YOUNG:.0f} s"
+        return (text, wait) if wait > 0 else ("", 0.0)
 
     def _limited(
         self,
@@ -223,7 +240,7 @@ def _ours(node: Node, pattern: re.Pattern[str]) -> bool:
     return pattern.fullmatch(node.provider_id) is not None and not node.deleting
 
 
-def _unix(created: str) -> float:
+def unix(created: str) -> float:
     """The Unix time of a creationTimestamp; infinity if it cannot be read, so that the Node counts as new."""
     try:
         return datetime.fromisoformat(created).timestamp()

@@ -153,15 +153,23 @@ def wanted(
     return Wanted(balancer, found.findings, refused)
 
 
+def unbalanced(node: Node, pattern: re.Pattern[str]) -> str:
+    """Why a Node takes no traffic of balancers; "" if it does. Readiness does not count: the cloud checks it itself."""
+    if node.deleting:
+        return "it is being deleted"
+    if not pattern.fullmatch(node.provider_id):
+        return "it has no provider ID of this cloud"
+    if node.labels.get(LABEL_EXCLUDE_LB, "false") not in _FALSE:
+        return f"label {LABEL_EXCLUDE_LB}"
+    return f"taint {LEAVING}" if any(taint.key == LEAVING for taint in node.taints) else ""
+
+
 def balanced(nodes: Iterable[Node], pattern: re.Pattern[str]) -> dict[str, BalancerNode]:
-    """The Nodes that take the traffic of balancers; readiness does not count, since the cloud checks them itself."""
+    """The Nodes that take the traffic of balancers."""
     return {
         node.name: BalancerNode(node.name, node.provider_id, node.addresses)
         for node in nodes
-        if not node.deleting
-        and pattern.fullmatch(node.provider_id)
-        and node.labels.get(LABEL_EXCLUDE_LB, "false") in _FALSE
-        and not any(taint.key == LEAVING for taint in node.taints)
+        if not unbalanced(node, pattern)
     }
 
 

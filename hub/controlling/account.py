@@ -111,6 +111,7 @@ class OpenAccount:
         """Close the cloud; calls under way end with an error."""
         if self._observing is not None:
             self._observing[1].cancel()
+            await asyncio.wait({self._observing[1]})  # its call must have ended before the plugin's session is closed
         held, self._held, self._cloud = self._held, None, None
         if held is not None:
             await held.close(CLOSE_DEADLINE)

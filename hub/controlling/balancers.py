@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -15,9 +15,9 @@ from hub.controller import course, record
 from hub.controller.course import Act, Memory, Observe, Publish, Release, Rest, Scene
 from hub.controller.record import Kept
 from hub.controller.services import BalancedService, Guard, Wanted, balanced, names, role, wanted
-from hub.controlling.carry import FAILED, Carrier
+from hub.controlling.carry import FAILED, HOST_BOUNDS, Carrier
 from hub.controlling.leftovers import Leftovers
-from hub.controlling.services import Services
+from hub.controlling.services import UNREAD, Services
 from hub.controlling.site import Observation, Outlook, Site
 from hub.controlling.told import Board, Told, standby_of
 from hub.errors import ApiError, Conflict, HubError, NotFound, NotLeader
@@ -27,6 +27,7 @@ from hub.plugin.spec import TransientProviderError
 from hub.registry.spec import CloudBalancersSpec
 from hub.runtime.queue import KeyedQueue
 from hub.runtime.supervise import spawn
+from hub.runtime.tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -82,12 +83,16 @@ class BalancerPart:
         problem: why nothing can be done now; "" if something can.
         syncs: number of passes.
         failures: number of failed passes.
+        node_failures: of these, those that followed a change of the nodes.
+        node_rounds: seconds from a change of the nodes until every Service had a pass after it.
     """
 
     def __init__(self, site: Site) -> None:
         self.problem = ""
         self.syncs = 0
         self.failures = 0
+        self.node_failures = 0
+        self.node_rounds = Tally(HOST_BOUNDS)
         self._site = site
         self._queue: KeyedQueue[ObjectKey] = KeyedQueue(site.clock)
         self.services = Services(site.name, site.client, site.clock, self._queue.add, self.state_changed)
@@ -102,6 +107,8 @@ class BalancerPart:
         self._first_change: float | None = None
         self._last_change = 0.0
         self._changed = asyncio.Event()
+        self._round: tuple[float, set[ObjectKey]] = (0.0, set())
+        """When the nodes last changed, and the Services that have had no pass since."""
         self._observe_after = course.NEVER
         """Observations that began earlier do not count."""
         self._wants: dict[ObjectKey, Balancer] = {}
@@ -119,9 +126,19 @@ class BalancerPart:
         return self.carrier.steps
 
     @property
+    def nodes(self) -> Collection[str]:
+        """The Nodes that balancers send traffic to."""
+        return self._nodes or {}
+
+    @property
     def leftovers(self) -> tuple[str, ...]:
         """Objects without a Service, by name, for an operator."""
         return tuple(str(left) for left in self._leftovers.found)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all Services have been decided about, or cannot be read."""
+        return self.services.problem != UNREAD and not len(self._queue) and not self._queue.working
 
     # --- what wakes it ----------------------------------------------------------------------------------
 
@@ -186,6 +203,7 @@ class BalancerPart:
             self._first_change = None
             if not self._site.problem and self._look_at_nodes(type_):
                 self._observe_after = clock.now()
+                self._round = clock.now(), set(self.services.objects)
                 self._all_again()
 
     def _look_at_nodes(self, type_: CloudType) -> bool:
@@ -220,6 +238,7 @@ class BalancerPart:
                     self.syncs += 1
                     again = await self._pass(key)
                     self._backoffs.pop(key, None)
+                    self._passed(key)
             except (Conflict, NotFound) as error:
                 log.debug("cluster %s: Service %s has changed: %s", self._site.name, key, error)
                 again = READ_AGAIN
@@ -241,9 +260,20 @@ class BalancerPart:
             return None
         return backoff.due - now
 
+    def _passed(self, key: ObjectKey) -> bool:
+        """Note the end of a pass; returns whether it was the first one after a change of the nodes."""
+        begun, waiting = self._round
+        if key not in waiting:
+            return False
+        waiting.discard(key)
+        if not waiting:
+            self.node_rounds.note(self._site.clock.now() - begun)
+        return True
+
     def _failed(self, key: ObjectKey, error: Exception) -> float:
         """Note a failed pass; returns the seconds until the next one."""
         self.failures += 1
+        self.node_failures += self._passed(key)
         text = f"Service {key} of cluster {self._site.name}: "
         if isinstance(error, HubError):
             text += str(error)
@@ -290,7 +320,7 @@ class BalancerPart:
             if isinstance(look.act, Rest):
                 return self._rest(key, service, look, look.act)
             if (halted := self._site.halted) is not None:
-                self._board.tell(service, "waiting", halted[1], look.outlook, look.findings)
+                self._board.tell(service, "waiting", halted[1], look.outlook, look.findings, look.act)
                 return None
             if self.services.objects.get(key) is service:
                 await self._carry(key, service, look)
@@ -307,7 +337,7 @@ class BalancerPart:
         return ("waiting", standby) if (standby := standby_of(self._site)) else None
 
     async def _carry(self, key: ObjectKey, service: BalancedService, look: Look) -> None:
-        self._board.tell(service, "working", "", look.outlook)
+        self._board.tell(service, "working", "", look.outlook, act=look.act)
         assert not isinstance(look.act, Observe | Rest)  # noqa: S101 - see _pass and _look
         await self.carrier.carry(service, look.want, look.act, look.memory)
         if isinstance(look.act, Publish) and look.want is not None:

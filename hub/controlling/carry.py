@@ -31,6 +31,9 @@ FAILED: Final = {
     "delete": "DeleteLoadBalancerFailed",
 }
 
+HOST_BOUNDS: Final = tuple(2.0**power for power in range(15))
+"""Upper bounds in seconds of the histograms of Kubernetes' service controller (k8s.io/cloud-provider 0.35)."""
+
 
 class Carrier:
     """Makes the writes for the Services of one cluster, and tells of their beginning and end.
@@ -38,13 +41,13 @@ class Carrier:
     Attributes:
         steps: (kind of a step, name of the error's class or "") -> number.
         ensured: seconds from the first write for a balancer until it is as wanted.
-        updated: the same, where only the nodes had changed.
+        updated: the same, where only the nodes had changed; its bounds are those of Kubernetes' service controller.
     """
 
     def __init__(self, site: Site, services: Services) -> None:
         self.steps: dict[tuple[str, str], int] = {}
         self.ensured = Tally(WRITE_BOUNDS)
-        self.updated = Tally(WRITE_BOUNDS)
+        self.updated = Tally(HOST_BOUNDS)
         self._site = site
         self._services = services
         self._ready: dict[ObjectKey, Balancer] = {}
@@ -132,7 +135,8 @@ class Carrier:
         finally:
             self.steps[step.kind, result] = self.steps.get((step.kind, result), 0) + 1
         memory.performed(step, done, site.clock.now())
-        log.info("cluster %s: %s: %s", site.name, whose, step.summary)
+        made = "".join(f": {id_}" for id_ in done.ids.values())
+        log.info("cluster %s: %s: %s%s", site.name, whose, step.summary, made)
 
     async def _patch(
         self, service: BalancedService, finalizers: Iterable[str], kept: Record | None, ingress: Any = None
@@ -150,6 +154,7 @@ class Carrier:
         if ingress is not None:
             body["status"] = {"loadBalancer": {"ingress": ingress} if ingress else None}
         path = f"/api/v1/namespaces/{service.namespace}/services/{service.name}/status"
+        await site.pace.take()
         client = await site.client()
         try:
             answer = await client.request(
@@ -161,7 +166,7 @@ class Carrier:
                 admit=site.fence,
             )
         except HubError as error:
-            if (found := explained(error, "services/status: patch", site.name)) is error:
+            if (found := explained(error, "services/status: patch", site.name, site.grants)) is error:
                 raise
             raise found from error
         self._services.wrote(decode(answer))

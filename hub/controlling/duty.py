@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from hub.controller.rights import LEASES, NAMESPACE
+from hub.controlling.rights import lacks
 from hub.election.elector import Elector, LeaseRecord, Timing
 from hub.election.lease import KubeLease
 from hub.errors import AlreadyExists, Conflict, Forbidden, HubError, NotFound
@@ -13,11 +15,7 @@ from hub.kube.client import Client
 from hub.runtime.clock import Clock
 from hub.runtime.supervise import supervise
 
-LEASE: Final = "cloud-controller-manager"
-"""The Lease of Kubernetes' own cloud controllers (k8s.io/cloud-provider)."""
-LEASE_OF_CLASS: Final = "endpointslice-hub-cloud"
-"""The Lease where a load balancer class is configured: another cloud controller then works beside the hub."""
-NAMESPACE: Final = "kube-system"
+LEASE, LEASE_OF_CLASS = LEASES
 MANY: Final = Timing(duration=60, renew_deadline=40.0, retry=20.0, jitter=0.2)
 """Times of the Lease in each of many clusters: a third of a renewal per second for twenty clusters."""
 AFTER_TAKEOVER: Final = 15.0
@@ -76,6 +74,7 @@ class Duty:
         namespace: of the Lease.
         timing: the times of the Lease.
         shared: whether all replicas of the hub use this identity.
+        grants: see :class:`hub.controlling.site.Site`.
 
     Attributes:
         creates_after: see :class:`hub.controlling.site.Site`.
@@ -93,6 +92,7 @@ class Duty:
         namespace: str = NAMESPACE,
         timing: Timing = MANY,
         shared: bool = True,
+        grants: Callable[[], str],
     ) -> None:
         self.name = f"{namespace}/{name}"
         self.creates_after = float("-inf")
@@ -103,6 +103,7 @@ class Duty:
         self._timing = timing
         self._store = RemoteLease(client, namespace, name)
         self._shared = shared
+        self._grants = grants
         self._elector = self._new()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -126,10 +127,8 @@ class Duty:
         """Why the Lease cannot be read or written; "" if it can."""
         error = self._store.error
         if isinstance(error, Forbidden):
-            return (
-                f"the account lacks the rule «leases.coordination.k8s.io {self.name}: get, create, update, watch» in "
-                f"cluster {self._cluster}; hub cluster add {self._cluster} --cloud grants it"
-            )
+            rule = f"«leases.coordination.k8s.io {self.name}: get, create, update, watch»"
+            return lacks(rule, self._cluster, self._grants())
         return "" if error is None else str(error)
 
     def check(self) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from hub.approval import approval_hash
-from hub.cloud.balancers import Marker, Notice, Record, Step
+from hub.cloud.balancers import Marker, Notice, Planned, Record, Step
 from hub.controller.course import Memory
 from hub.controlling.carry import Carrier
 from hub.controlling.services import Services
@@ -98,7 +98,7 @@ class Leftovers:
         self.found = tuple(Leftover(name, alone[name], self._first[name][1], withheld) for name in alone)
         if delete and not withheld:
             for name in ripe:
-                await self._delete(name)
+                await self.delete(name)
 
     def _key(self, name: str) -> ObjectKey | None:
         """The Service of an object's name; None if it is not of this cluster. Neither part contains a dot."""
@@ -119,7 +119,15 @@ class Leftovers:
         log.warning("cluster %s: %s deletes them", self._site.name, text)
         return text
 
-    async def _delete(self, name: str) -> None:
+    async def delete(self, name: str) -> Planned | None:
+        """Delete the objects of a name, as far as possible now, unless a Service of it is there.
+
+        Returns:
+            What must be waited for, or why they stay; None if nothing more is to be done.
+
+        Raises:
+            HubError: the cloud cannot be observed, or a step failed.
+        """
         site, key = self._site, self._key(name)
         assert key is not None  # noqa: S101 - it was found by its name
         memory = self._memory(key, "")
@@ -130,5 +138,6 @@ class Leftovers:
             first = next((item for item in outlook.planned if not isinstance(item, Notice)), None)
             gone = self._services.problem or key in self._services.objects
             if not isinstance(first, Step) or gone or memory.pending(first, site.clock.now()):
-                return
+                return None if gone else first
             await self._carrier.perform(f"leftover {name}", first, memory)
+        return None

@@ -17,29 +17,10 @@ from hub.kube.wire import controlled_node
 from hub.model import Node
 
 PATH: Final = "/api/v1/nodes"
-RATE: Final = 20.0
-BURST: Final = 30.0
-"""Writes to Nodes of one cluster per second, and in a row."""
 NO_RIGHT: Final = 30.0
 """Seconds until the next write after one that lacked a right."""
 LONGEST_HOLD: Final = 600.0
 """Seconds of the longest Retry-After of an API server that is honoured."""
-
-
-class _Bucket:
-    """A token bucket."""
-
-    def __init__(self, site: Site) -> None:
-        self._clock = site.clock
-        self._tokens, self._at = BURST, site.clock.now()
-
-    async def take(self) -> None:
-        """Wait for a token."""
-        now = self._clock.now()
-        self._tokens, self._at = min(BURST, self._tokens + (now - self._at) * RATE), now
-        self._tokens -= 1.0
-        if self._tokens < 0:
-            await self._clock.sleep(-self._tokens / RATE)
 
 
 class NodeWrites:
@@ -54,7 +35,6 @@ class NodeWrites:
         self.held_until = float("-inf")
         self.missing: dict[str, str] = {}
         self._site = site
-        self._bucket = _Bucket(site)
 
     async def patch(self, name: str, change: Change) -> None:
         """Make one change.
@@ -90,7 +70,7 @@ class NodeWrites:
 
     async def _request(self, method: str, path: str, rule: str, body: bytes, content_type: str = JSON) -> None:
         site = self._site
-        await self._bucket.take()
+        await site.pace.take()
         client = await site.client()
         with self._noting(rule):
             await client.request(
@@ -103,7 +83,7 @@ class NodeWrites:
         try:
             yield
         except HubError as error:
-            found = explained(error, rule, self._site.name)
+            found = explained(error, rule, self._site.name, self._site.grants)
             if (seconds := _waits(found)) > 0:
                 self.held_until = max(self.held_until, self._site.clock.now() + seconds)
             if found is error:

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from hub.cloud.instances import InstanceAnswer, Unknown
+from hub.cloud.instances import Absent, InstanceAnswer, Unknown
 from hub.controller.asking import NEVER, Timetable
-from hub.controller.deletion import Deletions, Watch
+from hub.controller.deletion import Deletions, Watch, unix
 from hub.controller.nodes import Change, Verdict, decide, foreign, question, uninitialized
 from hub.controller.undone import REPEATS, WINDOW, Undone
 from hub.controlling.node_writes import NO_RIGHT, NodeWrites
@@ -39,6 +39,8 @@ RETRY: Final = (1.0, 60.0)
 """Seconds until the cloud is asked again after an error: first, and at most."""
 SETTLE: Final = 1.0
 """Seconds after a write until its Node is looked at again; the watch brings what was written in the meantime."""
+INITIALIZED: Final = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
+"""Upper bounds in seconds of the histograms of Kubernetes' node controller (k8s.io/cloud-provider 0.35)."""
 DURATIONS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -78,6 +80,7 @@ class NodePart:
         deletions: the last decision about deletions.
         deleted: Nodes deleted since the start.
         untainted: seconds from a new Node's first sight until its taint was removed.
+        initialized: seconds from a Node's creation until its taint was removed, with the bounds of Kubernetes' own.
         syncs: seconds from a question to the last write to a Node that follows from it.
     """
 
@@ -86,6 +89,7 @@ class NodePart:
         self.deletions = Deletions()
         self.deleted = 0
         self.untainted = Tally(DURATIONS)
+        self.initialized = Tally(INITIALIZED)
         self.syncs = Tally(DURATIONS)
         self._site = site
         self._writes = NodeWrites(site)
@@ -113,6 +117,41 @@ class NodePart:
     def problem(self) -> str:
         """Why the cloud cannot be asked, or Nodes not be written, now; "" if they can."""
         return "; ".join(filter(None, (self._unanswered, *self._writes.missing.values())))
+
+    @property
+    def settled(self) -> bool:
+        """Whether all Nodes have been decided about, or the cloud gives no answer."""
+        asked = self._timetable.complete or bool(self._unanswered)
+        return asked and not len(self._queue) and not self._queue.working
+
+    @property
+    def answers(self) -> Mapping[str, InstanceAnswer]:
+        """Node name -> the last answer of the cloud."""
+        return self._answers
+
+    @property
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """Node name -> the last decision."""
+        return self._verdicts
+
+    def why_not_deleted(self, name: str) -> tuple[str, str] | None:
+        """Whether a Node goes whose machine is gone, and why not; None if its machine is not gone."""
+        node, spec, type_ = self._site.nodes.get(name), self._site.spec.nodes, self._site.account.type
+        if node is None or spec is None or type_ is None or not isinstance(self._answers.get(name), Absent):
+            return None
+        if spec.delete != "guarded":
+            return "no", "cloud.nodes.delete is never"
+        if self._site.suspect:
+            return "no", "so many clusters are unreachable that the hub's own network is the likelier cause"
+        if name in self.deletions.withheld:
+            return "withheld", f"{self.deletions.message}; {self._approves}"
+        clock = self._site.clock
+        why, _ = self._watch.unripe(node, spec, type_.provider_id, clock.now(), clock.wall())
+        return ("not yet", why) if why else ("comes next", "its machine is gone")
+
+    @property
+    def _approves(self) -> str:
+        return f"hub approve cloud/{self._site.name} {self.deletions.digest} deletes these Nodes"
 
     # --- what wakes it ----------------------------------------------------------------------------------
 
@@ -315,6 +354,8 @@ class NodePart:
             site.reporter.happened(_subject(name, node.uid), *change.event)
         if change.aspect == "initialize":
             self.untainted.note(now - self._seen.pop(name, now))
+            if (created := unix(node.created)) < float("inf"):
+                self.initialized.note(max(0.0, site.clock.wall() - created))
         log.info("cluster %s: Node %s: %s", site.name, name, change.summary)
 
     def _failed(self, node: Node, error: HubError) -> None:
@@ -349,8 +390,7 @@ class NodePart:
             findings.append(failure.finding)
         if name in self.deletions.withheld:
             state, message = "withheld", self.deletions.message
-            approve = f"hub approve cloud/{self._site.name} {self.deletions.digest} deletes these Nodes"
-            findings.append(Finding(self.deletions.reason, f"{message}; {approve}", self.deletions.withheld))
+            findings.append(Finding(self.deletions.reason, f"{message}; {self._approves}", self.deletions.withheld))
         before = self.told.get(name)
         since = before.since if before is not None and before.state == state else self._site.clock.wall()
         self.told[name] = Told(state, since, message, tuple(findings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -121,6 +122,13 @@ class Controlling:
         """Rights or approvals have changed."""
         for cluster in self.clusters.values():
             cluster.state_changed()
+
+    async def settled_once(self, seconds: float) -> None:
+        """Wait until every cluster has been decided about, at most ``seconds``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not all(cluster.settled for cluster in self.clusters.values()):  # noqa: ASYNC110 - states
+                    await asyncio.sleep(0.01)
 
     async def close(self) -> None:
         """Write nothing more, release the Leases, and close the clouds."""

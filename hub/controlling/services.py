@@ -22,6 +22,7 @@ from hub.runtime.clock import Clock
 from hub.runtime.supervise import until_one_ends
 
 RULE: Final = "services: get, list, watch"
+UNREAD: Final = "not read yet"
 
 
 class _Meta(msgspec.Struct, rename="camel", gc=False):
@@ -132,7 +133,7 @@ class Services:
         on_state: Callable[[], None],
     ) -> None:
         self.objects: dict[ObjectKey, BalancedService] = {}
-        self.problem = "not read yet"
+        self.problem = UNREAD
         self._cluster = cluster
         self._client = client
         self._clock = clock

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from hub.cloud.balancers import Balancer, Done, Ingress, Planned, Record, Step
 from hub.cloud.instances import CloudNode, InstanceAnswer
+from hub.controlling.pace import Pace
 from hub.kube.client import Client
 from hub.model import Finding, Node
 from hub.plugin.clouds import CloudType
@@ -159,6 +160,16 @@ class Site(Protocol):
 
         After a takeover from a writer that had not released its Lease, its last creations may not be visible yet.
         """
+        ...
+
+    @property
+    def grants(self) -> str:
+        """What gives the hub's account the rights that it needs in the cluster, as the end of a sentence."""
+        ...
+
+    @property
+    def pace(self) -> Pace:
+        """Bounds the writes to Nodes and Services of the cluster."""
         ...
 
     @property

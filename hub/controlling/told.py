@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hub.cloud.balancers import Ingress, Notice, Refused, Step
+from hub.cloud.balancers import Ingress
+from hub.controller.course import Act, summaries
 from hub.controller.services import BalancedService
 from hub.controlling.site import Outlook, Site, Subject
 from hub.model import Finding, ObjectKey
@@ -52,20 +53,26 @@ class Board:
         message: str = "",
         outlook: Outlook | None = None,
         findings: tuple[Finding, ...] = (),
+        act: Act | None = None,
     ) -> None:
-        """Note the state of a Service; without an outlook its objects are those that were known before."""
+        """Note the state of a Service; without an outlook its objects are those that were known before.
+
+        Args:
+            service: the Service.
+            state: see :class:`Told`.
+            message: see :class:`Told`.
+            outlook: what the cloud has for it.
+            findings: what an operator should know.
+            act: what comes next; None = nothing now.
+        """
         key = ObjectKey(service.namespace, service.name)
         before = self.told.get(key)
         since = before.since if before is not None and before.state == state else self._site.clock.wall()
         ids: Mapping[str, str] = before.ids if before is not None else {}
         if outlook is not None:
             ids = outlook.found
-        planned = outlook.planned if outlook is not None else ()
-        steps = tuple(
-            item.summary if isinstance(item, Step) else f"wait: {item.message}"
-            for item in planned
-            if not isinstance(item, Notice | Refused)
-        )
+        removing = service.deleting or service.kind != "LoadBalancer"
+        steps = summaries(act, outlook.planned, removing=removing) if outlook is not None else ()
         self.told[key] = Told(state, since, message, dict(ids), service.ingress, steps, findings)
         if state != "working":
             self._site.reporter.found(subject(service), findings)

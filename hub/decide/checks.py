@@ -7,7 +7,7 @@ one probe per address. The target decides what happens to a failing address.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -24,7 +24,7 @@ class Check(msgspec.Struct, frozen=True):
     Times are in seconds.
     """
 
-    mode: Literal["tcp", "http", "https"]
+    mode: Literal["tcp", "http", "https", "grpc", "grpcs"]
     port: int
     interval: float = 5.0
     timeout: float = 3.0
@@ -38,10 +38,17 @@ class Check(msgspec.Struct, frozen=True):
     server_name: str = ""
     ca: str = ""
     insecure: bool = False
+    grpc_service: str = ""
+
+    @property
+    def tls(self) -> bool:
+        """Whether the request goes through TLS."""
+        return self.mode in ("https", "grpcs")
 
     def __str__(self) -> str:
-        """The short form for findings and logs: ``http :30080/healthz``."""
-        return f"{self.mode} :{self.port}{self.path if self.mode != 'tcp' else ''}"
+        """The short form for findings and logs: ``http :30080/healthz``, ``grpc :50051 shop.Cart``."""
+        what = self.path if self.mode in ("http", "https") else f" {self.grpc_service}".rstrip()
+        return f"{self.mode} :{self.port}{what}"
 
 
 def check_of(policy: HealthPolicy, port: int) -> Check | None:
@@ -54,12 +61,14 @@ def check_of(policy: HealthPolicy, port: int) -> Check | None:
     if policy.mode == "off":
         return None
     timing = (policy.port or port, policy.interval, policy.timeout, policy.rise, policy.fall)
-    if policy.mode == "tcp":
-        return Check("tcp", *timing)
-    request = (policy.path, policy.method, policy.host, policy.headers, policy.status)
-    if policy.mode == "http":
-        return Check("http", *timing, *request)
-    return Check("https", *timing, *request, policy.server_name, policy.ca, policy.insecure)
+    keys: dict[str, Any] = {}
+    if policy.mode in ("http", "https"):
+        keys = {name: getattr(policy, name) for name in ("path", "method", "host", "headers", "status")}
+    elif policy.mode in ("grpc", "grpcs"):
+        keys = {"host": policy.host, "grpc_service": policy.grpc_service}
+    if policy.mode in ("https", "grpcs"):
+        keys |= {"server_name": policy.server_name, "ca": policy.ca, "insecure": policy.insecure}
+    return Check(policy.mode, *timing, **keys)
 
 
 class Watch(msgspec.Struct, frozen=True):

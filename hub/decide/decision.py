@@ -1,6 +1,6 @@
 """Decide about one target: from a snapshot and the state of the last decision to a decision and the next state.
 
-    sources ─▶ wanted endpoints ─▶ guard ─▶ adoption of another controller's slices ─▶ writes
+    sources ─▶ wanted endpoints ─▶ guard ─▶ draining ─▶ adoption of another controller's slices ─▶ writes
 
 Pure and level-based: a decision depends only on its arguments, not on the event that triggered it.
 """
@@ -8,6 +8,7 @@ Pure and level-based: a decision depends only on its arguments, not on the event
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 import msgspec
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from hub.decide.adopt import Adoption, AdoptMemory, adopt
 from hub.decide.checks import Watch
+from hub.decide.drain import NONE, Draining, decided, drain
 from hub.decide.endpoints import EndpointGroup, GroupKey
 from hub.decide.guard import GuardMemory, Withheld
 from hub.decide.guarding import guard_groups, pause_all
@@ -35,6 +37,7 @@ class TargetState(msgspec.Struct, frozen=True):
         sources: memory of its sources.
         desired: memory of moving addresses, failover and panic mode.
         guards: memory of the guard, by group.
+        draining: since when endpoints drain.
         adoption: memory of the adoption of another controller's slices; None if there is none.
         orphan_since: when the target's registry entry was first seen missing; None if the target has one.
     """
@@ -42,6 +45,7 @@ class TargetState(msgspec.Struct, frozen=True):
     sources: SourceMemory = SourceMemory()
     desired: DesiredMemory = DesiredMemory()
     guards: Mapping[GroupKey, GuardMemory] = {}
+    draining: Draining = NONE
     adoption: AdoptMemory | None = None
     orphan_since: float | None = None
 
@@ -76,6 +80,7 @@ class Decision(msgspec.Struct, frozen=True):
         list_again: clusters whose Nodes should be listed again.
         held: whether the last decision stays in force, probes included, because the Service is paused or its registry
             entry is broken.
+        draining: (source and family, address) -> Unix time at which the endpoint has drained and is removed.
     """
 
     target: TargetKey
@@ -89,6 +94,7 @@ class Decision(msgspec.Struct, frozen=True):
     withheld: Mapping[GroupKey, Withheld] = {}
     list_again: tuple[str, ...] = ()
     held: bool = False
+    draining: Mapping[tuple[GroupKey, str], float] = {}
 
     @property
     def watches(self) -> tuple[Watch, ...]:
@@ -116,7 +122,9 @@ class Decision(msgspec.Struct, frozen=True):
             return (Reason("service", "kept", f"{key.cluster} is unknown: {self.unknown[key.cluster]}"),)
         if group is not None and address in group.removed:
             why = "its node exists, but does not offer it" if address in group.filtered else "its node is gone"
-            return (Reason("service", "leaving", f"{why}; goes with the next write"),)
+            end = self.draining.get((key, address))
+            when = "goes with the next write" if end is None else f"published as terminating until {_hour(end)}"
+            return (Reason("service", "leaving" if end is None else "draining", f"{why}; {when}"),)
         return ()
 
     def why_not_published(self, key: GroupKey, address: str, *, kept_only: bool) -> Reason:
@@ -227,7 +235,9 @@ def _with_entry(
     inputs = inputs_of(snapshot, target, ours, state.sources, state.desired.failover.active)
 
     # 2. Decide which endpoints are wanted.
-    target_input = TargetInput(target, service, inputs.sources, ours, now, writes.refused, snapshot.verdicts)
+    target_input = TargetInput(
+        target, service, inputs.sources, ours, now, writes.refused, snapshot.verdicts, snapshot.hub_zones
+    )
     desired = desired_endpoints(target_input, state.desired)
     if isinstance(desired, Refused | Waiting) or service is None:
         assert isinstance(desired, Refused | Waiting)  # noqa: S101 - a missing Service waits
@@ -237,13 +247,26 @@ def _with_entry(
         return waiting, replace(state, sources=inputs.memory)
 
     # 3. Let the guard withhold removals.
-    guarded = guard_groups(snapshot, desired.groups, state.guards, desired.untouched)
+    guarded = guard_groups(snapshot, decided(desired.groups, state.draining), state.guards, desired.untouched)
 
-    # 4. Choose the slices of another controller that are replaced.
-    adoption, adopting = _adoption(snapshot, state.adoption, target, ours, guarded.groups, inputs)
-    state = TargetState(inputs.memory, desired.memory, guarded.memories, adopting)
+    # 4. Keep leaving endpoints for a while.
+    drained = drain(
+        guarded.groups,
+        target.drain,
+        service,
+        inputs.sources,
+        desired.watches,
+        snapshot.verdicts,
+        state.draining,
+        now,
+    )
+    desired = replace(desired, watches=drained.watches)
 
-    # 5. Plan the writes.
+    # 5. Choose the slices of another controller that are replaced.
+    adoption, adopting = _adoption(snapshot, state.adoption, target, ours, drained.groups, inputs)
+    state = TargetState(inputs.memory, desired.memory, guarded.memories, drained.since, adopting)
+
+    # 6. Plan the writes.
     theirs: list[str] = []
     if len(ours) < len(snapshot.observed):
         theirs = sorted({slice_.name for slice_ in snapshot.observed} - {slice_.name for slice_ in ours})
@@ -262,6 +285,8 @@ def _with_entry(
     if theirs:
         findings.append(Finding("OwnerConflict", _conflict(snapshot, theirs), tuple(theirs)))
     wakes = [*inputs.wakes, *guarded.wakes]
+    ends = {place: since + target.drain - now for place, since in drained.since.items()}
+    wakes += ends.values()
     wakes += [at - now for at in (desired.wake_at, adoption.wake_at) if at is not None]
     wakes += [writes.retry_in] if writes.retry_in is not None else []
     decision = Decision(
@@ -275,6 +300,7 @@ def _with_entry(
         max(0.0, min(wakes)) + 0.001 if wakes else None,
         guarded.withheld,
         guarded.list_again,
+        draining={place: snapshot.wall + left for place, left in ends.items()},
     )
     return decision, state
 
@@ -298,6 +324,10 @@ def _adoption(
     memory = memory if memory is not None else AdoptMemory()
     found = adopt(target.adopt, snapshot.theirs, ours, groups, memory, snapshot.now, sources=views)
     return found, found.memory
+
+
+def _hour(wall: float) -> str:
+    return f"{datetime.fromtimestamp(wall, UTC):%H:%M:%S} UTC"
 
 
 def _conflict(snapshot: TargetSnapshot, theirs: Collection[str]) -> str:

@@ -271,7 +271,11 @@ def of_writes(decision: Decision, snapshot: TargetSnapshot, done: Iterable[tuple
         place = (key.family, address)
         if old is not None and new is not None:
             ends = _ends(new)
-            note("draining" if ends else "restored", key, address, new, reasons.of_condition(key, draining=ends))
+            if (key, address) in decision.draining:
+                why = reasons.of_removal(key, address, old)
+            else:
+                why = reasons.of_condition(key, draining=ends)
+            note("draining" if ends else "restored", key, address, new, why)
         elif (key, address) in rest:
             continue  # it moves from one slice to another
         elif new is not None:

@@ -98,6 +98,7 @@ class TargetSnapshot(msgspec.Struct, frozen=True):
         uids: source cluster -> its UID, if it is known.
         theirs: slices of the controller that this target adopts from; None while they have not been listed.
         notes: findings that other parts of the hub attached to the target.
+        hub_zones: the zones of the hub cluster's Nodes; None = not known.
     """
 
     hub: HubIdentity
@@ -116,6 +117,7 @@ class TargetSnapshot(msgspec.Struct, frozen=True):
     uids: Mapping[str, str] = {}
     theirs: tuple[Slice, ...] | None = ()
     notes: tuple[Finding, ...] = ()
+    hub_zones: frozenset[str] | None = None
 
     @property
     def target(self) -> TargetSpec | None:

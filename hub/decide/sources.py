@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
+from hub.decide import zones
 from hub.decide.checks import Verdict, Verdicts, Watch
 from hub.decide.claims import Claim, node_of
 from hub.decide.endpoints import EMPTY, NOTHING_PUBLISHED, EndpointSet, GroupKey, Published
 from hub.decide.health import NoPort, check_for, judge, passing, without_verdicts
 from hub.decide.ports import NO_READINGS, PortProblem, PortReading, Ports, ports
-from hub.model import DRAINING, Endpoint, Finding, Port, Service, SourceView
+from hub.model import DRAINING, LOCAL, Endpoint, Finding, Port, Service, SourceView
 from hub.registry.spec import ClusterState, NodePortRef, SourceSpec, TargetSpec
 
 NO_PORTS: tuple[Port, ...] = ()
@@ -51,12 +52,14 @@ class SharedInput(msgspec.Struct, frozen=True):
         service: the hub Service.
         published: the published endpoints of the target.
         refused: addresses that the API server refuses: they are neither added nor changed.
+        hub_zones: the zones of the hub cluster's Nodes; None = not known.
     """
 
     target: TargetSpec
     service: Service
     published: Mapping[GroupKey, Published]
     refused: frozenset[str] = frozenset()
+    hub_zones: frozenset[str] | None = None
 
 
 class SourceClaims(msgspec.Struct, frozen=True):
@@ -85,6 +88,7 @@ class CachedClaims(msgspec.Struct, frozen=True):
     refused: frozenset[str]
     verdicts: tuple[Mapping[str, Verdict] | None, ...]
     outcome: SourceClaims
+    hub_zones: frozenset[str] | None = None
 
 
 def claims_of(source: SourceInput, shared: SharedInput, verdicts: Verdicts, last: CachedClaims | None) -> CachedClaims:
@@ -105,12 +109,13 @@ def claims_of(source: SourceInput, shared: SharedInput, verdicts: Verdicts, last
         and last.target == shared.target
         and last.service == shared.service
         and last.refused == shared.refused
+        and last.hub_zones == shared.hub_zones
         and last.verdicts == verdicts_used(last.outcome.watches, verdicts)
     ):
         return last
     made = _Source(source, shared, verdicts, dict(published)).outcome()
     seen = verdicts_used(made.watches, verdicts)
-    return CachedClaims(source, shared.target, shared.service, published, shared.refused, seen, made)
+    return CachedClaims(source, shared.target, shared.service, published, shared.refused, seen, made, shared.hub_zones)
 
 
 def verdicts_used(watches: tuple[Watch, ...], verdicts: Verdicts) -> tuple[Mapping[str, Verdict] | None, ...]:
@@ -142,6 +147,8 @@ class _Source:
         self._target = shared.target
         self._service = shared.service
         self._refused = shared.refused
+        self._hub_zones = shared.hub_zones
+        self._zones = dict(source.spec.zones)
         self._published = published
         self._verdicts = verdicts
         self._watches: list[Watch] = []
@@ -184,7 +191,9 @@ class _Source:
         if view.unknown is not None:
             return self._unknown(Claim(key, published, self._last_known(published, key), found, view, known=False))
         base = self._without_new_unready(published, EndpointSet.of(view.endpoints.get(key.family, EMPTY)))
-        claim = Claim(key, published, self._with_kept(published, base), found, view)
+        if self._zones:
+            base = zones.translated(base, self._zones)
+        claim = Claim(key, published, self._hinted(base, self._with_kept(published, base)), found, view)
         watch = self._watch(claim)
         return claim if watch is None else self._judge(claim, watch)
 
@@ -202,7 +211,9 @@ class _Source:
 
         A new target, or one whose slices or Service were deleted, thus gets endpoints even while the source is unknown.
         """
-        good = self._view.endpoints.get(key.family, EMPTY)
+        good = EndpointSet.of(self._view.endpoints.get(key.family, EMPTY))
+        if self._zones:
+            good = zones.translated(good, self._zones)
         there = published.endpoints
         missing = good.keys() - there.keys() - self._refused - self._view.kept_only
         return there.overlay({address: good[address] for address in missing})
@@ -224,6 +235,19 @@ class _Source:
             if address in base:
                 changes[address] = published.endpoints.get(address)
         return base.overlay(changes)
+
+    def _hinted(self, base: EndpointSet, wanted: EndpointSet) -> EndpointSet:
+        """The wanted endpoints, of which all or none have zone hints.
+
+        Args:
+            base: the translated endpoints that the source offers.
+            wanted: these and published ones that are kept, which may have hints from an earlier ``zoneMap``.
+        """
+        if self._zones:
+            found = list(zones.problems(self._source.spec.cluster, wanted.values(), self._zones, self._hub_zones))
+            self._findings += [each for each in found if each.reason not in {known.reason for known in self._findings}]
+            return zones.without_hints(wanted) if found else wanted
+        return wanted if wanted is base or self._source.spec.cluster == LOCAL else zones.without_hints(wanted)
 
     # --- unknown sources ------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ class TargetInput(msgspec.Struct, frozen=True):
         refused: addresses that the API server refuses; they are neither added nor changed.
         verdicts: verdicts of health checks; a published address without a verdict is judged by its published
             conditions.
+        hub_zones: the zones of the hub cluster's Nodes; None = not known.
     """
 
     target: TargetSpec
@@ -49,6 +50,7 @@ class TargetInput(msgspec.Struct, frozen=True):
     now: float
     refused: frozenset[str] = frozenset()
     verdicts: Verdicts = NO_VERDICTS
+    hub_zones: frozenset[str] | None = None
 
 
 class TargetCache(msgspec.Struct, frozen=True):
@@ -155,7 +157,7 @@ def desired_endpoints(inputs: TargetInput, memory: DesiredMemory) -> Desired | R
     wakes: list[float] = []
 
     # 1. Collect the claims of the sources, and drop what is published for clusters that are no longer sources.
-    shared = SharedInput(target, service, published, inputs.refused)
+    shared = SharedInput(target, service, published, inputs.refused, inputs.hub_zones)
     claimed: dict[str, CachedClaims] = {}
     for source in inputs.sources:
         cluster = source.spec.cluster

@@ -246,6 +246,22 @@ _warning(
     by_source=False,
 )
 _warning(
+    "ZoneNotMapped",
+    "Publish",
+    "Service",
+    "`zoneMap` lacks the zone of an endpoint, or its node has no zone: no endpoint of the source has zone hints, and "
+    "kube-proxy ignores the hints of all sources of the Service",
+    "add the zone to `zoneMap`, or label the node with `topology.kubernetes.io/zone`",
+    after=60.0,
+)
+_warning(
+    "ZoneNotInHub",
+    "Publish",
+    "Service",
+    "`zoneMap` names a zone in which the hub cluster has no Node: no endpoint of the source has zone hints",
+    "correct the zone in `zoneMap`; `kubectl get nodes -L topology.kubernetes.io/zone` lists those of the hub cluster",
+)
+_warning(
     "CopyNotAllowed",
     "Load",
     "Service",

@@ -36,6 +36,8 @@ _CALLS: Final = {
     "ClusterRoleBinding": ("RbacAuthorizationV1Api", "cluster_role_binding"),
     "Role": ("RbacAuthorizationV1Api", "namespaced_role"),
     "RoleBinding": ("RbacAuthorizationV1Api", "namespaced_role_binding"),
+    "ValidatingAdmissionPolicy": ("AdmissionregistrationV1Api", "validating_admission_policy"),
+    "ValidatingAdmissionPolicyBinding": ("AdmissionregistrationV1Api", "validating_admission_policy_binding"),
 }
 """Kind -> the class of the package that has its calls, and the end of the names of these calls."""
 

@@ -26,9 +26,12 @@ from hub.kube.proxy import Proxy
 from hub.kube.resolver import LookupPool
 from hub.kube.route import Route
 from hub.kube.tunnel import TunnelError
+from hub.runtime.protowire import ProtobufError
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""For a list of which only the metadata of the objects is needed."""
 JSON_PATCH = "application/json-patch+json"
 CONNECT_TIMEOUT = 10.0
 """Seconds for the name look-up, TCP, proxy and TLS of a new connection."""
@@ -149,7 +152,7 @@ def api_error(
 def _status(body: bytes) -> Status:
     """The Status in a body of JSON or protobuf; an empty Status for any other body."""
     if body.startswith(protobuf.MAGIC):
-        with suppress(protobuf.ProtobufError):
+        with suppress(ProtobufError):
             parts = protobuf.status(body)
             causes = [_Cause(field, message) for field, message in parts.causes]
             return Status("Status", "", parts.message, parts.reason, parts.code, _Details(causes, parts.retry_after))
@@ -257,7 +260,7 @@ class Client:
         self._generation = -1
         self._closed = False
         fixed = f"Host: {parts.netloc}\r\nUser-Agent: endpointslice-hub/{__version__}\r\nAccept: "
-        self._fixed = {kind: f"{fixed}{kind}\r\n" for kind in (JSON, protobuf.CONTENT_TYPE)}
+        self._fixed = {kind: f"{fixed}{kind}\r\n" for kind in (JSON, protobuf.CONTENT_TYPE, METADATA_LIST)}
         self._fixed[MERGE_PATCH] = self._fixed[JSON_PATCH] = self._fixed[JSON]  # a patch is answered in JSON
 
     async def __aenter__(self) -> Self:
@@ -300,8 +303,8 @@ class Client:
             body: the body to send.
             timeout: seconds for the whole request: credentials, connection, and the second try after a 401.
             limit: the largest body of a successful answer, in bytes; of an error's body, ERROR_LIMIT bytes are read.
-            content_type: JSON or protobuf.CONTENT_TYPE, for the body and for the answer; or MERGE_PATCH or
-                JSON_PATCH, for a body that is answered in JSON.
+            content_type: JSON or protobuf.CONTENT_TYPE, for the body and for the answer; MERGE_PATCH or JSON_PATCH,
+                for a body that is answered in JSON; METADATA_LIST, for the answer.
             admit: called right before each sending; if it raises, nothing is sent and its error ends the request.
 
         Raises:

@@ -10,11 +10,11 @@ k8s.io/apimachinery (meta/v1, runtime: ``Unknown``), stable by Kubernetes' API g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from hub.model import Conditions, Endpoint, OwnerReference, Port, Slice
+from hub.runtime.protowire import ProtobufError, bytes_field, fields, varint
 from hub.runtime.recent import Recent
 
 CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
@@ -30,47 +30,20 @@ CACHED_LISTS: Final = 64
 after the other and share their lists."""
 
 
-class ProtobufError(ValueError):
-    """Bytes that do not decode as the expected message."""
-
-
 # --- writing -----------------------------------------------------------------------------------
-
-
-def _varint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _bytes(number: int, value: bytes) -> bytes:
-    """A length-delimited field: string, bytes or message."""
-    size = len(value)
-    if size < 0x80 and number < 16:  # nearly all fields
-        return _SHORT_FIELD_HEADS[number][size] + value
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-_SHORT_FIELD_HEADS: Final = [[bytes((number << 3 | 2, size)) for size in range(0x80)] for number in range(16)]
-"""The encoded key and length of every short field, by field number and size."""
 
 
 def _text(number: int, value: str | None) -> bytes:
     """A string field; absent for "" and None."""
-    return _bytes(number, value.encode()) if value else b""
+    return bytes_field(number, value.encode()) if value else b""
 
 
-_KIND: Final = _bytes(1, _text(1, "discovery.k8s.io/v1") + _text(2, "EndpointSlice"))
+_KIND: Final = bytes_field(1, _text(1, "discovery.k8s.io/v1") + _text(2, "EndpointSlice"))
 """The ``TypeMeta`` of an EndpointSlice, as the first field of an ``Unknown``."""
 
 
 def _int(number: int, value: int) -> bytes:
-    return _varint(number << 3) + _varint(value)
+    return varint(number << 3) + varint(value)
 
 
 def _bool(number: int, value: bool | None) -> bytes:
@@ -87,7 +60,7 @@ def _map(number: int, values: dict[str, str]) -> bytes:
 
 
 def _entry(number: int, key: str, value: str) -> bytes:
-    return _bytes(number, _bytes(1, key.encode()) + _bytes(2, value.encode()))
+    return bytes_field(number, bytes_field(1, key.encode()) + bytes_field(2, value.encode()))
 
 
 _known_entry: Final = lru_cache(CACHED_PARTS)(_entry)
@@ -95,7 +68,7 @@ _known_entry: Final = lru_cache(CACHED_PARTS)(_entry)
 
 @lru_cache(CACHED_PARTS)
 def _owner(owner: OwnerReference) -> bytes:
-    return _bytes(
+    return bytes_field(
         13,
         _text(1, owner.kind)
         + _text(3, owner.name)
@@ -108,17 +81,17 @@ def _owner(owner: OwnerReference) -> bytes:
 
 @cache
 def _conditions(conditions: Conditions) -> bytes:
-    return _bytes(2, _bool(1, conditions.ready) + _bool(2, conditions.serving) + _bool(3, conditions.terminating))
+    return bytes_field(2, _bool(1, conditions.ready) + _bool(2, conditions.serving) + _bool(3, conditions.terminating))
 
 
 def _endpoint(endpoint: Endpoint) -> bytes:
     reference, hints = endpoint.target_ref, endpoint.hints
-    parts = [_bytes(1, address.encode()) for address in endpoint.addresses]
+    parts = [bytes_field(1, address.encode()) for address in endpoint.addresses]
     parts.append(_conditions(endpoint.conditions))
     parts.append(_text(3, endpoint.hostname))
     if reference is not None:
         parts.append(
-            _bytes(
+            bytes_field(
                 4,
                 _text(1, reference.kind)
                 + _text(2, reference.namespace)
@@ -129,16 +102,18 @@ def _endpoint(endpoint: Endpoint) -> bytes:
     parts.append(_text(6, endpoint.node_name))
     parts.append(_text(7, endpoint.zone))
     if hints is not None:
-        zones = b"".join([_bytes(1, _text(1, zone.name)) for zone in hints.for_zones])
-        nodes = b"".join([_bytes(2, _text(1, node.name)) for node in hints.for_nodes])
-        parts.append(_bytes(8, zones + nodes))
-    return _bytes(2, b"".join(parts))
+        zones = b"".join([bytes_field(1, _text(1, zone.name)) for zone in hints.for_zones])
+        nodes = b"".join([bytes_field(2, _text(1, node.name)) for node in hints.for_nodes])
+        parts.append(bytes_field(8, zones + nodes))
+    return bytes_field(2, b"".join(parts))
 
 
 @lru_cache(CACHED_PARTS)
 def _port(port: Port) -> bytes:
     number = b"" if port.port is None else _int(3, port.port)
-    return _bytes(3, _bytes(1, port.name.encode()) + _text(2, port.protocol) + number + _text(4, port.app_protocol))
+    return bytes_field(
+        3, bytes_field(1, port.name.encode()) + _text(2, port.protocol) + number + _text(4, port.app_protocol)
+    )
 
 
 class SliceEncoder:
@@ -161,13 +136,18 @@ class SliceEncoder:
                 _map(11, value.labels),
                 _map(12, value.annotations),
                 *map(_owner, value.owners),
-                _bytes(17, b"") if value.resource_version else b"",
+                bytes_field(17, b"") if value.resource_version else b"",
             )
         )
         raw = b"".join(
-            (_bytes(1, meta), self._content(value.endpoints), *map(_port, value.ports), _text(4, value.address_type))
+            (
+                bytes_field(1, meta),
+                self._content(value.endpoints),
+                *map(_port, value.ports),
+                _text(4, value.address_type),
+            )
         )
-        return MAGIC + _KIND + _bytes(2, raw)
+        return MAGIC + _KIND + bytes_field(2, raw)
 
     def _content(self, endpoints: tuple[Endpoint, ...]) -> bytes:
         known = self._contents.get(id(endpoints))
@@ -204,50 +184,9 @@ class StatusParts(NamedTuple):
     causes: tuple[tuple[str, str], ...]
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Iterate over the fields of a message: their numbers and values (an int, or the bytes of a string or message).
-
-    Raises:
-        ProtobufError: the message ends early or has a wire type that Kubernetes does not use.
-    """
-    at, end = 0, len(data)
-    while at < end:
-        key, at = _read_varint(data, at)
-        match key & 7:
-            case 0:
-                value, at = _read_varint(data, at)
-                yield key >> 3, value
-            case 2:
-                size, at = _read_varint(data, at)
-                if at + size > end:
-                    raise ProtobufError("a field that ends outside its message")
-                yield key >> 3, data[at : at + size]
-                at += size
-            case _:
-                raise ProtobufError("an unexpected wire type")
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that starts at ``at``, and the position after it.
-
-    Raises:
-        ProtobufError: the number does not end or is longer than 64 bits.
-    """
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise ProtobufError("a number that does not end")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
 def _first(data: bytes, number: int) -> bytes:
     """The first length-delimited field with that number; b"" if there is none."""
-    for found, value in _fields(data):
+    for found, value in fields(data):
         if found == number and isinstance(value, bytes):
             return value
     return b""
@@ -267,7 +206,7 @@ def identity(body: bytes) -> Identity:
         ProtobufError: the body is not an object in protobuf.
     """
     uid = version = ""
-    for number, value in _fields(_first(_raw(body), 1)):
+    for number, value in fields(_first(_raw(body), 1)):
         if number == 5 and isinstance(value, bytes):
             uid = value.decode()
         elif number == 6 and isinstance(value, bytes):
@@ -286,7 +225,7 @@ def status(body: bytes) -> StatusParts:
     code = 0
     retry_after: int | None = None
     causes: list[tuple[str, str]] = []
-    for number, value in _fields(_raw(body)):
+    for number, value in fields(_raw(body)):
         if number == 6 and isinstance(value, int):
             code = value
         elif isinstance(value, bytes):
@@ -295,7 +234,7 @@ def status(body: bytes) -> StatusParts:
             elif number == 4:
                 reason = value.decode(errors="replace")
             elif number == 5:
-                for inner, detail in _fields(value):
+                for inner, detail in fields(value):
                     if inner == 4 and isinstance(detail, bytes):
                         causes.append(
                             (_first(detail, 3).decode(errors="replace"), _first(detail, 2).decode(errors="replace"))

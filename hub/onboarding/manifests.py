@@ -9,7 +9,7 @@ registry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -51,32 +51,6 @@ EVICTION_RULES: Final = (
 )
 """Permission to see which Pods belong to a workload, and to evict them from a Node that its address has left."""
 
-EVENT_RULE: Final = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
-CLOUD_RULES: Final[Mapping[str, Sequence[Manifest]]] = {
-    "nodes": (
-        {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch"]},
-        EVENT_RULE,
-    ),
-    "delete-nodes": ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["delete"]},),
-    "load-balancers": (
-        {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
-        {"apiGroups": [""], "resources": ["services/status"], "verbs": ["patch"]},
-        EVENT_RULE,
-    ),
-}
-"""Part of a cloud controller -> its permissions. services/status cannot change a Service's ``spec``."""
-LEASES: Final = ("cloud-controller-manager", "endpointslice-hub-cloud")
-LEASE_RULES: Final = (
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
-    {
-        "apiGroups": ["coordination.k8s.io"],
-        "resources": ["leases"],
-        "resourceNames": list(LEASES),
-        "verbs": ["get", "update", "watch"],
-    },
-)
-"""Permission to hold the Lease of cloud controllers, in kube-system."""
-
 
 class Access(msgspec.Struct, frozen=True):
     """The account and its permissions in a remote cluster.
@@ -84,23 +58,28 @@ class Access(msgspec.Struct, frozen=True):
     Attributes:
         cluster: the cluster's name in the registry.
         namespace: of the account.
+        service_account: the account's name.
         services: namespaces whose Services and EndpointSlices the account may read.
         allocations: whether the account may change labels of Nodes.
         evictions: namespaces whose Pods the account may evict.
-        cloud: the parts of a cloud controller that the account may be: keys of ``CLOUD_RULES``.
+        cloud: the parts of a cloud controller that the account may be: see ``hub.controller.rights``.
+        provider_ids: regular expressions of the cloud's provider IDs, to which policies hold the account; () = there
+            are no policies.
     """
 
     cluster: str
     namespace: str = DEFAULT_NAMESPACE
+    service_account: str = ACCOUNT
     services: tuple[str, ...] = ()
     allocations: bool = False
     evictions: tuple[str, ...] = ()
     cloud: tuple[str, ...] = ()
+    provider_ids: tuple[str, ...] = ()
 
     @property
     def account(self) -> tuple[str, str]:
         """Namespace and name of the ServiceAccount."""
-        return self.namespace, ACCOUNT
+        return self.namespace, self.service_account
 
     @property
     def role(self) -> str:
@@ -123,7 +102,7 @@ class Access(msgspec.Struct, frozen=True):
 
 def manifests(access: Access) -> list[Manifest]:
     """All objects, in the order in which they can be created."""
-    subjects = [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": access.namespace}]
+    subjects = [{"kind": "ServiceAccount", "name": access.service_account, "namespace": access.namespace}]
     own = {
         "apiGroups": [""],
         "resources": ["serviceaccounts/token"],
@@ -143,11 +122,33 @@ def manifests(access: Access) -> list[Manifest]:
     for namespace in sorted(set(access.evictions)):
         made += _granted(access, "", access.allocations_role, namespace, EVICTION_RULES, subjects)
     if access.cloud:
-        rules = [rule for part in sorted(access.cloud) for rule in CLOUD_RULES[part]]
+        from hub.controller.rights import NAMESPACE, PART_RULES, lease_rules
+
+        rules = [rule for part in sorted(access.cloud) for rule in PART_RULES[part]]
         unique = [rule for index, rule in enumerate(rules) if rule not in rules[:index]]
+        if access.provider_ids:
+            made += _policies(access)
         made += _granted(access, "Cluster", access.cloud_role, "", unique, subjects)
-        made += _granted(access, "", access.cloud_role, "kube-system", LEASE_RULES, subjects)
+        made += _granted(access, "", access.cloud_role, NAMESPACE, lease_rules(), subjects)
     return made
+
+
+def cloud_rbac(access: Access, lease: tuple[str, str]) -> list[Manifest]:
+    """The rights and the policies for an account that exists already, which holds the Lease (namespace, name)."""
+    from hub.controller.rights import NAMESPACE, lease_rules
+
+    found = [
+        manifest
+        for manifest in manifests(access)
+        if manifest["kind"] not in ("Namespace", "ServiceAccount")
+        and not manifest["metadata"]["name"].endswith("-token")
+    ]
+    for manifest in found:
+        if manifest["metadata"].get("namespace") == NAMESPACE:
+            manifest["metadata"]["namespace"] = lease[0]
+            if "rules" in manifest:
+                manifest["rules"] = list(lease_rules((lease[1],)))
+    return found
 
 
 def _granted(
@@ -160,6 +161,27 @@ def _granted(
         _object(version, f"{scope}Role", name, access, namespace, rules=[dict(rule) for rule in rules]),
         _object(version, f"{scope}RoleBinding", name, access, namespace, roleRef=reference, subjects=list(subjects)),
     ]
+
+
+def _policies(access: Access) -> list[Manifest]:
+    """The admission policies for the parts of a cloud controller, and their bindings."""
+    from hub.onboarding.policy import NODE_LABELS, matches, node_policy, service_policy
+
+    user = f"system:serviceaccount:{access.namespace}:{access.service_account}"
+    specs = {}
+    if {"nodes", "delete-nodes"} & {*access.cloud}:
+        labels = NODE_LABELS if access.allocations else "false"
+        specs["nodes"] = node_policy(user, matches(access.provider_ids), labels)
+    if "load-balancers" in access.cloud:
+        specs["services"] = service_policy(user)
+    made: list[Manifest] = []
+    for what, spec in specs.items():
+        name = f"{access.cloud_role}-{what}"
+        version, kind = "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"
+        made.append(_object(version, kind, name, access, spec=spec))
+        bound = {"policyName": name, "validationActions": ["Deny"]}
+        made.append(_object(version, f"{kind}Binding", name, access, spec=bound))
+    return made
 
 
 def _object(version: str, kind: str, name: str, access: Access, namespace: str = "", **content: Any) -> Manifest:

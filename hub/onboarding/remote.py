@@ -7,14 +7,13 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hub.errors import ClusterUnreachable, Forbidden, HubError
+from hub.errors import ClusterUnreachable, Forbidden, HubError, NotFound
 from hub.kube.admin import Admin
 from hub.kube.client import Client
 from hub.kube.wire import NODES
 from hub.model import Node
 from hub.onboarding.manifests import (
     ACCOUNT,
-    CLOUD_RULES,
     CLUSTER,
     SELECTOR,
     Access,
@@ -54,6 +53,11 @@ def in_remote(access: Access, error: HubError) -> HubError:
         return error
     if isinstance(error, ClusterUnreachable):
         return HubError(f"cluster {access.cluster}: {error}; run this command where that address can be reached")
+    if isinstance(error, NotFound) and "ValidatingAdmissionPolicy" in str(error):
+        return HubError(
+            f"cluster {access.cluster} has no ValidatingAdmissionPolicies, which Kubernetes 1.30 and later have: "
+            "give --without-policy"
+        )
     if isinstance(error, Forbidden):
         return HubError(
             f"cluster {access.cluster}: {error.message or error}: this kubeconfig may not do that; use one of an "
@@ -241,16 +245,19 @@ async def leftovers(admin: Admin, access: Access) -> list[Manifest]:
 
     Roles that an earlier run made in other namespaces are included.
     """
+    from hub.controller.rights import PART_RULES
+
     services = tuple(await _role_namespaces(admin, access.role))
     evictions = tuple(await _role_namespaces(admin, access.allocations_role))
     every = manifests(
         Access(
             access.cluster,
             access.namespace,
-            services,
+            services=services,
             allocations=True,
             evictions=evictions,
-            cloud=tuple(CLOUD_RULES),
+            cloud=tuple(PART_RULES),
+            provider_ids=("any",),
         )
     )
     found = [await _find(admin, manifest) for manifest in reversed(every)]
@@ -286,9 +293,11 @@ async def _used_by_others(admin: Admin, namespace: str) -> bool:
 def removal_commands(access: Access) -> list[str]:
     """The commands with which an administrator of the remote cluster deletes all objects of ``grant``."""
     namespace, account = access.account
+    chosen = f"-l {SELECTOR},{CLUSTER}={access.cluster}"
     return [
-        f"kubectl delete clusterrolebinding,clusterrole -l {SELECTOR},{CLUSTER}={access.cluster}",
-        f"kubectl delete rolebinding,role -A -l {SELECTOR},{CLUSTER}={access.cluster}",
+        f"kubectl delete clusterrolebinding,clusterrole {chosen}",
+        f"kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy {chosen}",
+        f"kubectl delete rolebinding,role -A {chosen}",
         f"kubectl delete serviceaccount {account} -n {namespace}",
         f"kubectl delete namespace {namespace}   # if nothing else uses it",
     ]

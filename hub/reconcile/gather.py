@@ -35,6 +35,7 @@ class Gather:
         approvals: returns the hashes that are approved now.
         warned: whether another replica withholds a mass removal now.
         uid: returns the UID of a cluster by name; "" if it is not known.
+        hub_zones: returns the zones of the hub cluster's Nodes; None = not known.
 
     Attributes:
         removals: decides whether a removal that the registry in force causes is withheld.
@@ -53,6 +54,7 @@ class Gather:
         approvals: Callable[[], Collection[str]] = frozenset,
         warned: Callable[[], bool] = bool,
         uid: Callable[[str], str] = lambda _: "",
+        hub_zones: Callable[[], frozenset[str] | None] = lambda: None,
     ) -> None:
         self._hub = hub
         self.registry = registry
@@ -63,6 +65,7 @@ class Gather:
         self._clock = clock
         self._approvals = approvals
         self._uid = uid
+        self._hub_zones = hub_zones
         self.removals = Removals(self._owned, approvals, hub.flags, warned)
 
     def snapshot(self, key: TargetKey, writes: WriteMemory, notes: tuple[Finding, ...]) -> TargetSnapshot:
@@ -103,6 +106,7 @@ class Gather:
             uids={name: uid for name in clusters.union(named) if (uid := self._uid(name))},
             theirs=self.adopting.theirs(key) if target is not None and target.adopt else (),
             notes=notes,
+            hub_zones=self._hub_zones(),
         )
 
     def view(self, source: SourceSpec) -> ViewResult:

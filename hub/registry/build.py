@@ -217,6 +217,8 @@ class Targets:
         guard = _merged(layer.guard for layer in layers if layer is not None)
         unreachable = _merged(layer.unreachable for layer in layers if layer is not None)
         health = _health_keys(layer.health for layer in layers if layer is not None)
+        maps = [layer.zone_map for layer in layers if layer is not None and layer.zone_map is not None]
+        zones = tuple(sorted(maps[-1].items())) if maps and name != LOCAL else ()  # local zones are the hub's own
         named = provider(source.provider) or (spec.provider if spec else None) or UNKNOWN_PROVIDER
         return SourceSpec(
             cluster=name,
@@ -226,6 +228,7 @@ class Targets:
             unreachable=self._share(UnreachablePolicy(**unreachable)),
             guard_set=self._share(frozenset(guard)),
             health=self._share(_health_policy(health, self._folder, probed=unreachable.get("probe", "off") != "off")),
+            zones=self._share(zones),
         )
 
     def _share(self, value: T) -> T:

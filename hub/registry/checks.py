@@ -21,8 +21,13 @@ from hub.registry.values import kind, shown
 Raw = Mapping[str, Any]
 
 _ENTRY_KEYS: Final = {"clusters": ("name",), "services": ("namespace", "name")}
-_HTTP_KEYS: Final = ("path", "method", "host", "headers", "status")
-_TLS_KEYS: Final = ("serverName", "ca", "insecure")
+_MODES: Final = {
+    **dict.fromkeys(("path", "method", "headers", "status"), ("http", "https")),
+    "host": ("http", "https", "grpc", "grpcs"),
+    "grpcService": ("grpc", "grpcs"),
+    **dict.fromkeys(("serverName", "ca", "insecure"), ("https", "grpcs")),
+}
+"""Key of ``health`` -> the modes that use it; other keys are used by all."""
 _COPY_HINT = "such as provider: {name: service-copy, config: {namespace: …, name: …}}"
 
 
@@ -183,6 +188,9 @@ def _sources(path: KeyPath, service: Raw, selection: Selection, closed: Abstract
             if cluster in closed:
                 report.add((*at, "cluster"), f"cluster {cluster} has no allowedCIDRs", "write them into its entry")
             _reference(at, cluster, source, selection, report)
+            if cluster == LOCAL and "zoneMap" in source:
+                message = "has no effect on cluster local, whose zones are those of the hub cluster"
+                report.add((*at, "zoneMap"), message, "remove it", on_key=True)
         elif isinstance(selector, dict):
             if shut := sorted(closed & set(selection.select(selector))):
                 report.add(
@@ -237,11 +245,10 @@ def _health(path: KeyPath, layer: Raw, report: Report) -> None:
         return
     at = (*path, "health")
     mode = health.get("mode")
-    foreign = {"tcp": _HTTP_KEYS + _TLS_KEYS, "http": _TLS_KEYS}.get(mode, ()) if isinstance(mode, str) else ()
-    for key in foreign:
-        if key in health:
-            needed = "https" if key in _TLS_KEYS else "http or https"
-            report.add((*at, key), f"has no effect with mode {mode}", f"it needs mode {needed}", on_key=True)
+    for key, modes in _MODES.items():
+        if key in health and mode in ("tcp", "http", "https", "grpc", "grpcs") and mode not in modes:
+            hint = f"it needs mode {', '.join(modes[:-1])} or {modes[-1]}"
+            report.add((*at, key), f"has no effect with mode {mode}", hint, on_key=True)
     if health.get("insecure") is True and "ca" in health:
         report.add((*at, "ca"), "cannot be combined with insecure: true", "keep one of the two", on_key=True)
     if "port" in health and "healthCheckNodePort" in health:

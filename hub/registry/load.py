@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from hub.errors import Problem, RegistryError
 from hub.model import LOCAL, TargetKey
-from hub.registry import build, checks, models, notyet
+from hub.registry import build, checks, models
 from hub.registry.explain import validate
 from hub.registry.file import Loaded, read
 from hub.registry.positions import parse
@@ -97,7 +97,6 @@ def _byte_place(content: bytes, offset: int) -> tuple[int, int]:
 def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: bytes) -> Registry | None:
     """The registry of the file's data, with all problems in ``report``; None if a problem rejects the whole file."""
     _nothing(data, (), report)
-    notyet.refuse(data, report)
     head = validate(
         models.Head,
         {key: _without_clouds(key, value) for key, value in data.items() if key not in _SECTIONS},

@@ -2,7 +2,7 @@
 
 Validation and the JSON Schema both come from these models. The defaults that apply are in :mod:`hub.registry.spec`,
 since merging the layers needs to know which keys were written (``model_fields_set``). Rules that need several keys are
-in :mod:`hub.registry.checks`, keys of later versions in :mod:`hub.registry.notyet`.
+in :mod:`hub.registry.checks`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ ProviderName = Annotated[
 SecretKey = Annotated[str, PlainValidator(values.secret_key), _schema("[-._a-zA-Z0-9]+", "kubeconfig", longest=253)]
 LabelKey = Annotated[str, PlainValidator(values.label_key), _schema(_QUALIFIED, "region")]
 LabelValue = Annotated[str, PlainValidator(values.label_value), _schema(f"{_VALUE}?", "eu")]
+Zone = Annotated[str, PlainValidator(values.zone), _schema(_VALUE, "eu-central-1a", longest=63)]
 Owner = Annotated[str, PlainValidator(values.owner), _schema(_SUBDOMAIN, "default", longest=63)]
 PreviousOwner = Annotated[str, PlainValidator(values.previous_owner), _schema(_VALUE, "default")]
 ManagedBy = Annotated[str, PlainValidator(values.managed_by), _schema(_VALUE, "old-controller", longest=63)]
@@ -87,6 +88,7 @@ PortOrName = Annotated[
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
 ProbeInterval = Annotated[float, PlainValidator(values.probe_interval), _schema(durations.PATTERN, "5s")]
 AskInterval = Annotated[float, PlainValidator(values.ask_interval), _schema(durations.PATTERN, "15s")]
+DrainTime = Annotated[float, PlainValidator(values.drain_time), _schema(durations.PATTERN, "30s")]
 ProbeTimeout = Annotated[float, PlainValidator(values.probe_timeout), _schema(durations.PATTERN, "3s")]
 HeaderName = Annotated[str, PlainValidator(values.header_name), _schema(values.HEADER_PATTERN, "X-Probe", longest=63)]
 HeaderValue = Annotated[str, PlainValidator(values.header_value), WithJsonSchema({"type": "string", "maxLength": 1024})]
@@ -96,6 +98,11 @@ CelText = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 4096, "examples": ["cluster == 'local'"]}),
 ]
 HostName = Annotated[str, PlainValidator(values.host), _schema(values.HOST_PATTERN, "shop.example.com", longest=253)]
+GrpcService = Annotated[
+    str,
+    PlainValidator(values.grpc_service),
+    WithJsonSchema({"type": "string", "maxLength": 253, "pattern": "^[!-~]*$", "examples": ["shop.v1.Cart"]}),
+]
 HttpPath = Annotated[str, PlainValidator(values.http_path), _schema("/[!-~]*", "/healthz?ready=1", longest=1024)]
 StatusRange = Annotated[
     tuple[int, int],
@@ -188,7 +195,7 @@ class Unreachable(Section):
 class Health(Section):
     """Active checks of the published addresses (docs/how-to/health.md)."""
 
-    mode: Literal["off", "tcp", "http", "https"] | None = optional("How to probe.", "off")
+    mode: Literal["off", "tcp", "http", "https", "grpc", "grpcs"] | None = optional("How to probe.", "off")
     port: PortNumber | None = optional("Port to probe; default: the first TCP port that is published.")
     health_check_node_port: ObjectName | None = optional(
         "Probe the healthCheckNodePort of this Service (namespace/name) of the remote cluster."
@@ -200,12 +207,17 @@ class Health(Section):
     on_fail: Literal["not-ready", "remove"] | None = optional("What happens to an unhealthy address.", "not-ready")
     path: HttpPath | None = optional("Path, and query, of an HTTP probe.", "/")
     method: Literal["GET", "HEAD", "OPTIONS"] | None = optional("Method of an HTTP probe.", "GET")
-    host: HostName | None = optional("Host header; default: the address.")
+    host: HostName | None = optional(
+        "Host header of an HTTP probe, `:authority` of a gRPC probe; default: the address."
+    )
     headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=32)] | None = optional(
         "Additional headers of an HTTP probe. No secrets.", {}
     )
     status: list[StatusRange] | None = optional(
         "Statuses that pass. Redirects are not followed.", ["200-399"], min_length=1, max_length=32
+    )
+    grpc_service: GrpcService | None = optional(
+        "The service that a gRPC probe asks for; default: the server as a whole.", ""
     )
     server_name: Subdomain | None = optional("Name for SNI and in the certificate; default: the address.")
     ca: FilePath | None = optional(
@@ -221,6 +233,9 @@ class Layer(Section):
     guard: Guard | None = optional("How much may be removed, and when.")
     unreachable: Unreachable | None = optional("What happens when the cluster cannot be reached.")
     health: Health | None = optional("Active checks.")
+    zone_map: dict[Zone, Zone] | None = optional(
+        "Zone of the source's nodes: zone of the hub cluster. Endpoints get the hub's zone, and hints for it.", {}
+    )
 
 
 class Defaults(Layer):
@@ -407,7 +422,11 @@ class Service(Layer):
     ports: list[Port] | None = optional("Default: from the Service.", min_length=1, max_length=100)
     policy: Literal["sync", "upsert-only"] | None = optional("upsert-only: endpoints are never removed.", "sync")
     endpoints_per_slice: Annotated[int, Field(ge=1, le=1000)] | None = optional("Most endpoints in one slice.", 100)
-    drain: Duration | None = optional("Publish a leaving endpoint as terminating this long first.", "0s")
+    drain: DrainTime | None = optional(
+        "Publish an endpoint that leaves as terminating for this long before it is removed, at most 24h "
+        "(docs/how-to/draining.md).",
+        "0s",
+    )
     adopt: Adopt | None = optional("Take over from another controller.")
 
 

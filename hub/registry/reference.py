@@ -33,7 +33,7 @@ models that load the file.
   key, so that a source may change `nodes.selector` and keep the cluster's `nodes.notReadyGrace`. Lists replace
   each other; `exclude.nodes` and `exclude.addresses` count as two lists. `health.port` and
   `health.healthCheckNodePort` are alternatives, as are `health.ca` and `health.insecure: true`: the layer that comes
-  first in the order above decides.
+  first in the order above decides. The `zoneMap` that comes first replaces the others; `{}` turns hints off.
 - **`clusterSelector`** stands for every cluster that carries all of its labels, in file order. A selector
   skips clusters that another source of the Service names, or that an earlier selector selected. A selector
   that selects nothing is an error.
@@ -44,7 +44,6 @@ models that load the file.
   removed.
 - **Reload**: a changed file takes effect within 2 s, also if it is mounted from a ConfigMap. Only what changed is
   touched.
-- A key that belongs to a later version is answered with "not in this version".
 """
 
 

@@ -7,28 +7,19 @@ the loader only. The schema is written to docs/schema/clusters.schema.json and p
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema
 
 from hub.registry.models import File
-from hub.registry.notyet import NOT_YET
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-
-_LATER: Final = "Not in this version: "
 
 
 def schema() -> dict[str, Any]:
     """The schema as plain data."""
     made = File.model_json_schema(by_alias=True, schema_generator=GenerateJsonSchema)
     _tidy(made)
-    for pattern, missing in NOT_YET.items():
-        for property_ in _properties(made, pattern):
-            text = property_.get("description", "")
-            if not text.startswith(_LATER):  # a section in several places is visited several times
-                property_["description"] = f"{_LATER}{missing.what}. {text}".strip()
     made["title"] = "clusters.yaml of EndpointSlice Hub"
     return {"$schema": DIALECT, **made}
 
@@ -56,17 +47,3 @@ def _tidy(node: Any) -> None:
                 node.update({**options[0], **node})
         for item in node.values():
             _tidy(item)
-
-
-def _properties(made: dict[str, Any], pattern: str) -> Iterator[dict[str, Any]]:
-    """Yields the property that a pattern such as ``services[].drain`` names; nothing if the models lack it."""
-    node = made
-    *parents, last = pattern.split(".")
-    for part in parents:
-        node = node.get("properties", {}).get(part.removesuffix("[]"), {})
-        if part.endswith("[]"):
-            node = node.get("items", {})
-        if "$ref" in node:
-            node = made["$defs"][node["$ref"].rpartition("/")[2]]
-    if last in node.get("properties", {}):
-        yield node["properties"][last]

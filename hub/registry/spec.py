@@ -97,14 +97,15 @@ class HealthPolicy(msgspec.Struct, frozen=True):
     Attributes:
         port: None = the first TCP port that is published.
         service: the Service whose healthCheckNodePort is probed; None = probe ``port``.
-        host: the Host header; "" = the address.
+        host: the Host header, or :authority of grpc; "" = the address.
         headers: (name, value) pairs, sorted.
         status: ranges (first, last) of accepted HTTP statuses, sorted.
         server_name: for SNI and the certificate; "" = the address.
         ca: absolute path of a file with trusted certificates; "" = the system's.
+        grpc_service: the service that is asked for; "" = the server as a whole.
     """
 
-    mode: Literal["off", "tcp", "http", "https"] = "off"
+    mode: Literal["off", "tcp", "http", "https", "grpc", "grpcs"] = "off"
     port: int | None = None
     interval: float = 5.0
     timeout: float = 3.0
@@ -120,6 +121,7 @@ class HealthPolicy(msgspec.Struct, frozen=True):
     ca: str = ""
     insecure: bool = False
     service: TargetKey | None = None
+    grpc_service: str = ""
 
 
 class ProviderRef(msgspec.Struct, frozen=True):
@@ -218,6 +220,7 @@ class SourceSpec(msgspec.Struct, frozen=True):
         provider: its name is "" if neither the source nor a valid cluster entry names a provider, which happens only
             if the cluster's entry is broken; such a source is unknown.
         guard_set: fields of ``guard`` that are written in the file; the provider type's defaults apply to the others.
+        zones: (zone of the source cluster, zone of the hub cluster), sorted; empty = zones stay as they are.
     """
 
     cluster: str
@@ -227,6 +230,7 @@ class SourceSpec(msgspec.Struct, frozen=True):
     unreachable: UnreachablePolicy = UnreachablePolicy()
     guard_set: frozenset[str] = frozenset()
     health: HealthPolicy = HealthPolicy()
+    zones: tuple[tuple[str, str], ...] = ()
 
 
 class NodePortRef(msgspec.Struct, frozen=True):

@@ -134,6 +134,11 @@ def ask_interval(value: object) -> float:
     return _between(value, 10.0, 3600.0, "10s", "1h")
 
 
+def drain_time(value: object) -> float:
+    """Seconds for which an endpoint that leaves is still published: 0 to 24 h."""
+    return _between(value, 0.0, 86400.0, "0s", "24h")
+
+
 def probe_timeout(value: object) -> float:
     """Timeout of a probe in seconds: 10 ms to 1 min."""
     return _between(value, 0.01, 60.0, "10ms", "1m")
@@ -236,6 +241,14 @@ def label_value(value: object) -> str:
     written = text(value)
     if len(written) > LABEL_LIMIT or not _QUALIFIED.fullmatch(written):
         raise BadValue(f"is not a label value: {shown(written)}", "letters, digits, -, _ and . inside, at most 63")
+    return written
+
+
+def zone(value: object) -> str:
+    """The name of a zone: the value of a Node's label topology.kubernetes.io/zone."""
+    written = label_value(value)
+    if not written:
+        raise BadValue("must not be empty", "write the value of the Nodes' label topology.kubernetes.io/zone")
     return written
 
 
@@ -438,6 +451,16 @@ def host(value: object) -> str:
     written = text(value)
     if len(written) > NAME_LIMIT or not _HOST.fullmatch(written):
         raise BadValue(f"is not a host: {shown(written)}", "such as shop.example.com")
+    return written
+
+
+def grpc_service(value: object) -> str:
+    """The name of a gRPC service, as the server knows it; may be empty."""
+    if value == "":
+        return ""
+    written = text(value)
+    if len(written) > NAME_LIMIT or not written.isascii() or " " in written:
+        raise BadValue(f"is not the name of a gRPC service: {shown(written)}", "such as shop.v1.Cart")
     return written
 
 

@@ -60,7 +60,8 @@ def routes(site: Site) -> list[web.RouteDef]:
         return answer(request, await site.cached(("cluster", name), made))
 
     async def why(request: web.Request) -> web.StreamResponse:
-        return answer(request, await _reasons(site, request.query.get("subject", "")))
+        query = request.query
+        return answer(request, await _reasons(site, query.get("subject", ""), query.get("cluster", "")))
 
     async def metrics(request: web.Request) -> web.StreamResponse:
         content_type, body = await site.metrics.text(request.headers.get("Accept", ""))
@@ -83,15 +84,15 @@ async def _openapi(request: web.Request) -> web.StreamResponse:
     return answer(request, document())
 
 
-async def _reasons(site: Site, subject: str) -> bytes:
-    if not reasons.SUBJECT.fullmatch(subject):
+async def _reasons(site: Site, subject: str, cluster: str) -> bytes:
+    if not reasons.SUBJECT.fullmatch(subject) or (cluster and not NAME.fullmatch(cluster)):
         raise web.HTTPBadRequest
 
     async def made() -> bytes:
-        explain = reasons.prepare_why(site.hub, subject)
+        explain = reasons.prepare_why(site.hub, subject, cluster=cluster)
         return await asyncio.to_thread(lambda: msgspec.json.encode(explain()))
 
-    found: bytes = await site.cached(("why", subject), made)
+    found: bytes = await site.cached(("why", subject, cluster), made)
     return found
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from hub.model import Finding, ObjectKey
+from hub.cloud.instances import Absent, Instance
+from hub.model import Finding, Node, ObjectKey
+from hub.report.allocations import Write
 from hub.report.held import approving_flags
 from hub.report.hub_state import HubState
 from hub.report.values import CloudBalancer, CloudFinding, CloudNode, Clouds, ClusterCloud
@@ -18,31 +21,61 @@ if TYPE_CHECKING:
     from hub.controlling.balancers import BalancerPart
     from hub.controlling.cluster import ControlledCluster
     from hub.controlling.nodes import NodePart
+    from hub.controlling.nodes import Told as ToldNode
     from hub.controlling.told import Told
+
+
+NAMED: Final = 20
+"""Most Nodes of a cluster in a Status."""
+CLOUD_KINDS: Final = ("node", "balancer")
+"""Kinds of the writes of cloud controllers."""
 
 
 def clouds_of(hub: HubState) -> Clouds:
     """All clusters with a cloud controller, in the registry's order."""
     if hub.controlling is None:
         return Clouds()
-    flags = approving_flags(hub)
-    return Clouds(tuple(_cluster(found, flags) for found in hub.controlling.clusters.values()))
+    return Clouds(tuple(cluster_cloud(hub, found) for found in hub.controlling.clusters.values()))
 
 
 def clouds_in_status(hub: HubState) -> tuple[ClusterCloud, ...] | None:
-    """The same without the Nodes; None if no cluster has a cloud controller."""
-    found = clouds_of(hub).clusters
-    return tuple(replace(cluster, nodes=()) for cluster in found) or None
+    """The same with the first troubled Nodes only; None if no cluster has a cloud controller."""
+    return tuple(replace(cluster, nodes=_troubled(cluster)) for cluster in clouds_of(hub).clusters) or None
 
 
-def _cluster(found: ControlledCluster, flags: str) -> ClusterCloud:
+def _troubled(cluster: ClusterCloud) -> tuple[CloudNode, ...]:
+    return tuple(islice((node for node in cluster.nodes if node.state not in ("ready", "foreign")), NAMED))
+
+
+def cloud_writes(found: Clouds) -> Iterator[Write]:
+    """The writes to Nodes, to Services and to the cloud that come next, in order; not those that are withheld."""
+    for cluster in found.clusters:
+        from hub.controller.course import WAIT  # not loaded without a cloud controller
+
+        for node in cluster.nodes:
+            for change in node.changes if node.state not in ("foreign", "withheld") else ():
+                yield Write("node", f"{cluster.cluster}/{node.name}", change)
+        for balancer in cluster.balancers:
+            for step in balancer.steps if balancer.state not in ("foreign", "withheld") else ():
+                if not step.startswith(WAIT):
+                    yield Write("balancer", f"{cluster.cluster} {balancer.service}", step)
+
+
+def cluster_cloud(hub: HubState, found: ControlledCluster) -> ClusterCloud:
+    """One cluster with a cloud controller."""
     halted, duty = found.halted, found.duty
+    node_part, balancer_part = found.nodes_part, found.balancers_part
     reason, message = halted or ("", "")
     where = "held" if halted is None else "elsewhere" if reason == "OtherCloudController" else "waiting"
-    nodes = _nodes(found, found.nodes_part) if found.nodes_part is not None else ()
-    balancers = _balancers(found.balancers_part) if found.balancers_part is not None else ()
-    deletions = found.nodes_part.deletions if found.nodes_part is not None else None
-    approve = f"hub approve cloud/{found.name} {deletions.digest}{flags}" if deletions and deletions.withheld else ""
+    nodes = _nodes(found, node_part) if node_part is not None else ()
+    balancers = _balancers(balancer_part) if balancer_part is not None else ()
+    deletions = node_part.deletions if node_part is not None else None
+    approve = (
+        f"hub approve cloud/{found.name} {deletions.digest}{approving_flags(hub)}"
+        if deletions and deletions.withheld
+        else ""
+    )
+    problem = found.problem or (balancer_part.services.problem if balancer_part is not None else "")
     return ClusterCloud(
         found.name,
         found.spec.provider.name,
@@ -51,22 +84,43 @@ def _cluster(found: ControlledCluster, flags: str) -> ClusterCloud:
         where,
         duty.holder if duty is not None else "",
         reason,
-        message or (found.nodes_part.problem if found.nodes_part is not None else ""),
+        message
+        or "; ".join(filter(None, (problem or found.lacking, node_part.problem if node_part is not None else ""))),
+        problem,
         found.account.status.error,
+        rfc3339(found.since),
         dict(Counter(node.state for node in nodes)),
+        {node.state: node.since for node in sorted(nodes, key=lambda node: node.since, reverse=True)},
         nodes,
         balancers,
-        found.balancers_part.leftovers if found.balancers_part is not None else (),
+        balancer_part.leftovers if balancer_part is not None else (),
         approve,
     )
 
 
 def _nodes(found: ControlledCluster, part: NodePart) -> tuple[CloudNode, ...]:
-    return tuple(
-        CloudNode(name, told.state, rfc3339(told.since), told.message, node.provider_id, _findings(told.findings))
-        for name, told in sorted(part.told.items())
-        if (node := found.nodes.get(name)) is not None
+    return tuple(_node(part, node, told) for name, told in sorted(part.told.items()) if (node := found.nodes.get(name)))
+
+
+def _node(part: NodePart, node: Node, told: ToldNode) -> CloudNode:
+    verdict = part.verdicts.get(node.name)
+    return CloudNode(
+        node.name,
+        told.state,
+        rfc3339(told.since),
+        told.message,
+        node.provider_id,
+        _instance(part, node.name),
+        tuple(change.summary for change in verdict.changes) if verdict is not None else (),
+        _findings(told.findings),
     )
+
+
+def _instance(part: NodePart, name: str) -> str:
+    answer = part.answers.get(name)
+    if isinstance(answer, Instance):
+        return answer.status
+    return "" if answer is None else "absent" if isinstance(answer, Absent) else "unknown"
 
 
 def _balancers(part: BalancerPart) -> tuple[CloudBalancer, ...]:

@@ -17,7 +17,9 @@ from hub.runtime.tally import Tally
 PREFIX: Final = "endpointslice_hub_cloud_"
 STATES: Final = ("ready", "working", "waiting", "failing", "withheld", "foreign")
 
-DUTY: Final = Metric(PREFIX + "duty", "gauge", "Whether this replica is the cluster's cloud controller.", ("cluster",))
+DUTY: Final = Metric(
+    PREFIX + "duty", "gauge", "Whether this replica is the cluster's cloud controller, with all rights.", ("cluster",)
+)
 NODES: Final = Metric(PREFIX + "nodes", "gauge", "Nodes by state.", ("cluster", "state"))
 DELETIONS: Final = Metric(PREFIX + "node_deletions_total", "counter", "Nodes deleted.", ("cluster",))
 WITHHELD: Final = Metric(
@@ -37,6 +39,12 @@ REQUESTS: Final = Metric(
     ("cloud", "operation", "error"),
 )
 RATE_LIMITED: Final = Metric(PREFIX + "rate_limited_total", "counter", "Rate limits that a cloud set.", ("cloud",))
+ENSURED: Final = Metric(
+    PREFIX + "ensure_duration_seconds",
+    "histogram",
+    "From the first write for a load balancer until it is as wanted.",
+    ("cluster",),
+)
 SYNC: Final = Metric(
     PREFIX + "node_sync_duration_seconds", "histogram", "From a question to the last write to a Node.", ("cluster",)
 )
@@ -58,10 +66,57 @@ METRICS: Final = (
     STEPS,
     REQUESTS,
     RATE_LIMITED,
+    ENSURED,
     SYNC,
     UNTAINTED,
     LEFTOVERS,
 )
+
+SYNCS: Final = Metric(
+    "service_controller_loadbalancer_sync_total",
+    "counter",
+    "Passes over Services, as an effect of changes of Services and nodes.",
+)
+NODE_FAILURES: Final = Metric(
+    "service_controller_nodesync_error_total", "counter", "Passes that failed, as an effect of changes of nodes."
+)
+NODE_ROUNDS: Final = Metric(
+    "service_controller_nodesync_latency_seconds",
+    "histogram",
+    "From a change of nodes until every Service had a pass after it.",
+)
+UPDATED: Final = Metric(
+    "service_controller_update_loadbalancer_host_latency_seconds",
+    "histogram",
+    "From the first write for a load balancer whose nodes have changed until it is as wanted.",
+)
+TAINT_REMOVED: Final = Metric(
+    "node_controller_cloud_provider_taint_removal_delay_seconds",
+    "histogram",
+    "From a Node's creation until its taint was removed.",
+)
+SYNCED: Final = Metric(
+    "node_controller_initial_node_sync_delay_seconds",
+    "histogram",
+    "The same: the taint is removed last.",
+)
+ORIGINAL: Final = (SYNCS, NODE_FAILURES, NODE_ROUNDS, UPDATED, TAINT_REMOVED, SYNCED)
+"""The metrics of Kubernetes' own cloud controllers that ``hub cloud-controller`` has too."""
+
+
+def original(cluster: ControlledCluster) -> Collected:
+    """The families of ``ORIGINAL``, of the parts that run; names and bounds are those of k8s.io/cloud-provider 0.35."""
+    found: list[tuple[Metric, float | Tally]] = []
+    if (balancers := cluster.balancers_part) is not None:
+        found += [
+            (SYNCS, balancers.syncs),
+            (NODE_FAILURES, balancers.node_failures),
+            (NODE_ROUNDS, balancers.node_rounds),
+            (UPDATED, balancers.carrier.updated),
+        ]
+    if (nodes := cluster.nodes_part) is not None:
+        found += [(TAINT_REMOVED, nodes.initialized), (SYNCED, nodes.initialized)]
+    return [(metric, [Row((), _durations(value) if isinstance(value, Tally) else value)]) for metric, value in found]
 
 
 def collect(controlling: Controlling) -> Collected:
@@ -93,7 +148,7 @@ class _Collection:
 
     def cluster(self, cluster: ControlledCluster) -> None:
         acts = cluster.halted is None or cluster.halted[0] != "Standby"
-        self.add(DUTY, cluster.halted is None, cluster.name)
+        self.add(DUTY, cluster.halted is None and cluster.complete, cluster.name)
         if not acts:
             return
         nodes, balancers = cluster.nodes_part, cluster.balancers_part
@@ -111,6 +166,7 @@ class _Collection:
                 self.add(BALANCERS, states[state], cluster.name, state)
             for (step, error), number in sorted(balancers.steps.items()):
                 self.add(STEPS, number, cluster.name, step, error)
+            self.add(ENSURED, _durations(balancers.carrier.ensured), cluster.name)
             self.add(LEFTOVERS, len(balancers.leftovers), cluster.name)
 
 

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -70,7 +71,13 @@ Answer = Callable[[Request], Awaitable[Reply]]
 
 @asynccontextmanager
 async def listening(
-    address: Address | None, answer: Answer, *, flag: str, what: str, own_names: bool = False
+    address: Address | None,
+    answer: Answer,
+    *,
+    flag: str,
+    what: str,
+    own_names: bool = False,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[None]:
     """Answer requests while the context is open.
 
@@ -81,6 +88,7 @@ async def listening(
         what: the subject of the log line, such as ``metrics``.
         own_names: on a loopback address, refuse a Host that is neither an address nor localhost, against DNS rebinding
             from a browser.
+        tls: serves TLS with its certificate; None = plain HTTP.
 
     Raises:
         HubError: the address cannot be listened on.
@@ -90,7 +98,13 @@ async def listening(
         return
     connections = _Connections(answer, check_host=own_names and is_loopback(address.host))
     sockets = await bind(address, flag=flag, what=what)
-    servers = [await asyncio.start_server(connections.serve, sock=socket_, limit=HEAD_LIMIT) for socket_ in sockets]
+    handshake = PATIENCE if tls is not None else None
+    servers = [
+        await asyncio.start_server(
+            connections.serve, sock=socket_, limit=HEAD_LIMIT, ssl=tls, ssl_handshake_timeout=handshake
+        )
+        for socket_ in sockets
+    ]
     log.info("serving %s on %s", what, ", ".join(sorted(map(host_and_port, sockets))))
     try:
         yield

@@ -9,28 +9,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from hub.report.collect import Collected, Collector, Durations, Row
-from hub.report.hub_state import HubState
+from hub.report.collect import Collected, Durations, Row
 from hub.report.listener import Address, Reply, Request, listening
 from hub.report.metrics_catalog import Metric
 
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
-    from prometheus_client.registry import Collector as Collects
+    from prometheus_client import ProcessCollector
 
 OPENMETRICS: Final = "application/openmetrics-text"
 FORMATS: Final = ("", f"{OPENMETRICS};version=1.0.0")
 """The only Accept headers that are passed to the library, which fails on a malformed one."""
 
 
-class Metrics:
-    """The metrics of one hub."""
+class Collects(Protocol):
+    """Collects the values of a scrape."""
 
-    def __init__(self, hub: HubState) -> None:
-        self._collector = Collector(hub)
-        self._process: Collects | None = None
+    async def prepare(self) -> None: ...  # noqa: D102
+    def collect(self) -> Collected: ...  # noqa: D102
+
+
+class Metrics:
+    """The metrics of one process."""
+
+    def __init__(self, collector: Collects) -> None:
+        self._collector = collector
+        self._process: ProcessCollector | None = None
         self._under_way: dict[str, asyncio.Task[tuple[str, bytes]]] = {}
 
     async def text(self, accept: str = "") -> tuple[str, bytes]:

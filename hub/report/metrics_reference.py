@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from hub.allocating.metrics_catalog import ERROR_TYPES, FAMILIES, OPERATIONS, ORIGINAL, Family
-from hub.report.metrics_catalog import METRICS
+from hub.report.collect_clouds import METRICS as CLOUD_METRICS
+from hub.report.collect_clouds import ORIGINAL as CLOUD_ORIGINAL
+from hub.report.metrics_catalog import METRICS, Metric
 
 _INTRO: Final = """\
 # Metrics
@@ -74,6 +76,21 @@ labels and buckets of ip-address-controller 1.1.0, and the label `cluster` in ad
   {", ".join(f"`{name}`" for name in ERROR_TYPES)}.
 """
 
+_CLOUDS: Final = """\
+## Cloud controller
+
+A hub with `cloud:` at a cluster, and `hub cloud-controller`, also serve these metrics. Every replica reports about
+itself: a cluster for which another replica acts has duty 0 and no other series.
+
+| metric | type | labels | meaning |
+|---|---|---|---|"""
+_CONTROLLER: Final = """\
+`hub cloud-controller` also serves these, with the names and buckets of Kubernetes' own cloud controllers
+(k8s.io/cloud-provider 0.35):
+
+| metric | type | labels | meaning |
+|---|---|---|---|"""
+
 
 def text() -> str:
     """The whole page in Markdown."""
@@ -83,7 +100,14 @@ def text() -> str:
         for metric in METRICS
     ]
     table = ["| metric | type | labels | series | meaning |", "|---|---|---|---|---|", *rows]
-    return "\n".join([_INTRO, "## The metrics", "", *table, "", _PROVIDERS, _ALLOCATIONS, *map(_line, FAMILIES), ""])
+    allocations = [_ALLOCATIONS, *map(_line, FAMILIES), ""]
+    clouds = [_CLOUDS, *map(_row, CLOUD_METRICS), "", _CONTROLLER, *map(_row, CLOUD_ORIGINAL), ""]
+    return "\n".join([_INTRO, "## The metrics", "", *table, "", _PROVIDERS, *allocations, *clouds])
+
+
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help.removesuffix('.')} |"
 
 
 def _line(family: Family) -> str:

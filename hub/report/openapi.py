@@ -28,6 +28,12 @@ SUBJECT: Final = {
 }
 
 
+CLUSTER: Final = {
+    "name": "cluster",
+    "in": "query",
+    "description": "whose cloud controller explains the subject, a Node or a Service of that cluster",
+    "schema": NAME,
+}
 SERVICE: Final = {
     "name": "service",
     "in": "query",
@@ -63,7 +69,7 @@ def described(version: str) -> dict[str, Any]:
                 [_path("namespace"), _path("name"), *part],
             ),
             "/api/v1/clusters/{name}": _get("A cluster and its nodes", ClusterDetail, [_path("name")]),
-            "/api/v1/why": _get("The explanation of an address, a node or a Service", Why, [SUBJECT]),
+            "/api/v1/why": _get("The explanation of an address, a node or a Service", Why, [SUBJECT, CLUSTER]),
             "/api/v1/history": _get(
                 "What happened to a Service, newest last",
                 History,

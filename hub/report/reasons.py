@@ -14,6 +14,7 @@ from hub.decide.history import Entries
 from hub.errors import closest
 from hub.model import TargetKey
 from hub.report.allocations import reserved_steps, reserved_unknown
+from hub.report.cloud_reasons import cluster_of, why_in_cluster
 from hub.report.detail import steps_of
 from hub.report.facts import copied, gather, known_targets, unknown_sources
 from hub.report.hub_state import HubState
@@ -28,7 +29,9 @@ SUBJECT: Final = re.compile(r"[A-Za-z0-9][-.:A-Za-z0-9]{0,252}(?:/[a-z0-9][-.a-z
 """Matches an address, the name of a node, and ``namespace/name`` of a Service."""
 
 
-def prepare_why(hub: HubState, subject: str, results: Sequence[Decision] | None = None) -> Callable[[], Why]:
+def prepare_why(
+    hub: HubState, subject: str, results: Sequence[Decision] | None = None, cluster: str = ""
+) -> Callable[[], Why]:
     """Gather the facts, and return a function that computes the explanation of ``subject``.
 
     Call this in the event loop, and the returned function in a thread.
@@ -37,7 +40,11 @@ def prepare_why(hub: HubState, subject: str, results: Sequence[Decision] | None 
         hub: a hub that has observed its clusters.
         subject: an address, a node's name, or ``namespace/name`` of a Service.
         results: decisions about all targets; None = the last decisions of a running hub.
+        cluster: whose cloud controller explains the subject, a Node or a Service there; "" = the hub does.
     """
+    if cluster:
+        explained = why_in_cluster(hub, subject, cluster)
+        return lambda: explained
     keys: list[TargetKey] | None = None
     wanted = known = sorted(known_targets(hub))
     if "/" in subject:
@@ -48,7 +55,8 @@ def prepare_why(hub: HubState, subject: str, results: Sequence[Decision] | None 
     unknown = tuple(unknown_sources(hub, mine, keys))
     reserved = reserved_steps(hub, subject)
     doubts = () if keys is not None else reserved_unknown(hub, subject)
-    return partial(_why, subject, facts, unknown, known, hub.history.entries(), reserved, doubts)
+    cloud = cluster_of(hub, subject)
+    return partial(_why, subject, facts, unknown, known, hub.history.entries(), reserved, doubts, cloud)
 
 
 def _why(
@@ -59,6 +67,7 @@ def _why(
     history: Entries,
     reserved: tuple[Shown, ...] = (),
     doubts: tuple[str, ...] = (),
+    cloud: str = "",
 ) -> Why:
     kind, found = explain(subject, facts)
     steps = steps_of(found)
@@ -73,7 +82,7 @@ def _why(
     if not present and (past := _remembered(subject, kind, history)):
         now = Shown("history", "now", "gone", f"no cluster and no slice has the {kind} {subject} now")
         return Why(subject, kind, known=True, steps=(*past, now, *steps), unknown=unknown)
-    hint = "" if known else _hint(subject, kind, facts, targets)
+    hint = "" if known else f"{subject} --cluster {cloud}" if cloud else _hint(subject, kind, facts, targets)
     return Why(subject, kind, known, steps, unknown, hint)
 
 

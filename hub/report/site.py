@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from hub.events.timeline import Span
 from hub.model import TargetKey
 from hub.registry.spec import SourceSpec
+from hub.report.collect import Collector
 from hub.report.hub_state import HubState
 from hub.report.metrics import Metrics
 from hub.report.state import Snapshots, last_decision
@@ -78,7 +79,7 @@ class Site:
     def __init__(self, hub: HubState) -> None:
         self.hub = hub
         self.snapshots = Snapshots(hub)
-        self.metrics = Metrics(hub)
+        self.metrics = Metrics(Collector(hub))
         self._start = secrets.token_hex(4)
         self._number = 0
         self._snapshot: VersionedStatus | None = None

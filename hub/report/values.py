@@ -266,6 +266,8 @@ class CloudNode(_Value, frozen=True):
         state: ready, working, waiting, failing, withheld or foreign.
         since: since when, RFC 3339.
         message: why it is not ready, or what is being changed.
+        instance: its machine: running, starting, stopped, leaving, absent or unknown; "" before the first answer.
+        changes: the writes that come next, in order.
     """
 
     name: str
@@ -273,6 +275,8 @@ class CloudNode(_Value, frozen=True):
     since: str = ""
     message: str = ""
     provider_id: str = ""
+    instance: str = ""
+    changes: tuple[str, ...] = ()
     findings: tuple[CloudFinding, ...] = ()
 
 
@@ -307,9 +311,12 @@ class ClusterCloud(_Value, frozen=True):
         duty: held, elsewhere (another cloud controller has the Lease), or waiting.
         reason: why nothing is written now, such as OtherCloudController or ClusterNotReady; "" if something may be.
         message: the same in words.
+        problem: why its Nodes or Services are not current; "" if they are.
         error: the last error of the cloud; "" if there is none.
+        since: since when the duty is as it is, RFC 3339.
         node_states: state -> number of Nodes.
-        nodes: empty in a Status.
+        node_since: state -> since when the first of its Nodes has it, RFC 3339.
+        nodes: in a Status only the first 20 that are neither ready nor foreign.
         leftovers: objects in the cloud whose Service does not exist.
         approve: the command that approves withheld deletions of Nodes; "" if none is withheld.
     """
@@ -322,8 +329,11 @@ class ClusterCloud(_Value, frozen=True):
     holder: str = ""
     reason: str = ""
     message: str = ""
+    problem: str = ""
     error: str = ""
+    since: str = ""
     node_states: dict[str, int] = {}
+    node_since: dict[str, str] = {}
     nodes: tuple[CloudNode, ...] = ()
     balancers: tuple[CloudBalancer, ...] = ()
     leftovers: tuple[str, ...] = ()
@@ -343,7 +353,7 @@ class Status(_Value, frozen=True):
 
     Attributes:
         allocations: without ``whyNot``, ``described`` and ``calls``; null if the registry has no ``allocations:``.
-        clouds: without ``nodes``; null if no cluster has ``cloud:``.
+        clouds: with only the first ``nodes`` that are not ready; null if no cluster has ``cloud:``.
     """
 
     hub: Replica = Replica()
@@ -521,6 +531,7 @@ class Why(_Value, frozen=True):
         steps: the decisions, in the order of the stages.
         unknown: unknown sources, as far as the subject may depend on them.
         hint: the known name closest to an unknown subject; "" if there is none.
+        cluster: the cluster whose cloud controller explains the subject; "" if the whole hub does.
     """
 
     subject: str
@@ -529,6 +540,7 @@ class Why(_Value, frozen=True):
     steps: tuple[Step, ...] = ()
     unknown: tuple[str, ...] = ()
     hint: str = ""
+    cluster: str = ""
     api_version: str = API_VERSION
     kind: str = "Why"
 

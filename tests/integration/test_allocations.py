@@ -98,8 +98,12 @@ allocations:
 """
 
 
-def test_addresses_are_attached_and_follow_a_drain(scene: Scene) -> None:
-    """Two addresses get nodes; when one of these is cordoned, its address moves to the third; labels follow."""
+def test_addresses_are_attached_and_follow_a_drain(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """Two addresses get nodes; when one of these is cordoned, its address moves to the third; labels follow.
+
+    The log names each address, its instance and the account.
+    """
+    caplog.set_level("INFO", "hub.allocating")
     with RunningHub(scene.world):
         first = scene.awaits()
         scene.cordon(first[0])
@@ -107,3 +111,7 @@ def test_addresses_are_attached_and_follow_a_drain(scene: Scene) -> None:
         eventually(lambda: scene.holders() == sorted([first[1], free]), 60)
         scene.awaits()
         assert scene.cloud.instance(first[0]).ephemeral, "the drained node has its ephemeral address again"
+    address = next(address for address in ADDRESSES if scene.cloud.holder_of(address) == free)
+    told = [text for text in caplog.messages if address in text]
+    assert any(text.startswith(f"account main: detach {address} from ") for text in told), told
+    assert any(text.startswith(f"account main: attach {address} to ") for text in told), told

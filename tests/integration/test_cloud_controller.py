@@ -50,8 +50,12 @@ def test_new_nodes_are_initialised(scene: CloudScene) -> None:
         assert scene.writes == []
 
 
-def test_a_service_gets_a_balancer_and_leaves_nothing(scene: CloudScene) -> None:
-    """A Service of type LoadBalancer gets one in 4 + 1 lists' time; its deletion leaves the cloud as it was."""
+def test_a_service_gets_a_balancer_and_leaves_nothing(scene: CloudScene, caplog: pytest.LogCaptureFixture) -> None:
+    """A Service of type LoadBalancer gets one in 4 + 1 lists' time; its deletion leaves the cloud as it was.
+
+    The log has each write with names and ids.
+    """
+    caplog.set_level("INFO", "hub.controlling")
     with RunningHub(scene.world, **scene.options):
         nodes = [scene.add_node() for _ in range(2)]
         eventually(lambda: all(map(scene.initialized, nodes)), 30)
@@ -64,9 +68,12 @@ def test_a_service_gets_a_balancer_and_leaves_nothing(scene: CloudScene) -> None
         assert sorted(node["id"] for node in balancer["nodes"]) == sorted(nodes)
         assert [text.split("/1.0/")[1] for text in scene.writes][:2] == ["cloud_ips", "server_groups"]
         assert len(scene.writes) == 7
+        created = f"cluster eu: Service edge/web: create load balancer web.edge.eu: {balancer['id']}"
+        assert created in caplog.messages
         scene.remote.api.delete("/api/v1/namespaces/edge/services/web")
         eventually(lambda: not scene.remote.api.exists("/api/v1/namespaces/edge/services/web"), 60)
         assert scene.cloud.fake.account.named("web.edge.eu") == []
+        assert f"cluster eu: Service edge/web: delete load balancer {balancer['id']}" in caplog.messages
 
 
 def test_balancers_follow_the_nodes(scene: CloudScene) -> None:
@@ -143,7 +150,7 @@ def test_observe_writes_nothing_anywhere(scene: CloudScene) -> None:
             return [step for each in shown["clusters"][0]["balancers"] for step in each["steps"]]
 
         eventually(lambda: "create Cloud IP web.edge.eu" in steps(), 30)
-        assert [text.split()[0] for text in steps()] == ["create", "create", "create", "create", "create", "map"]
+        assert [text.split()[0] for text in steps()] == ["write", *["create"] * 5, "map", "write"]
         assert not scene.initialized(node)
         assert "finalizers" not in scene.service()["metadata"]
         assert scene.writes == []

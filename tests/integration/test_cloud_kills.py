@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import pytest
-from hub_provider_brightbox.testing import CLIENT, SECRET, Served
+from hub_provider_brightbox.testing import CLIENT, SECRET
 
 from tests.support.apiserver.server import ApiServer
 from tests.support.brightbox import BrightboxThread, CloudScene, cloud_scene
-from tests.support.hub import ROOT
+from tests.support.cloud_killing import KilledController, When, kills
 from tests.support.waiting import eventually
 
-When = Literal["before", "after"]
 NAME: Final = "web.edge.kubernetes"
 CREATE: Final = 7
 """Writes of a creation: address, group, join, policy, rule, balancer, map."""
@@ -28,47 +24,18 @@ SERVICE: Final = "/api/v1/namespaces/edge/services/web"
 
 
 @dataclass
-class Killing:
-    """A controller whose process is killed at a write to the cloud."""
+class Killing(KilledController):
+    """A controller of a cluster in Brightbox."""
 
     scene: CloudScene
-    child: subprocess.Popen[bytes] | None = None
-    left: int = 0
-    when: When = "before"
-    killed: bool = False
 
-    def start(self) -> None:
-        """Start the process."""
-        argv = [sys.executable, "-m", "hub", "cloud-controller", "--cloud-provider=brightbox", "--secure-port=0"]
-        argv += [f"--kubeconfig={self.scene.world.folder / 'eu'}", "--leader-elect=false"]
+    def __post_init__(self) -> None:
         variables = {
             "BRIGHTBOX_CLIENT": CLIENT,
             "BRIGHTBOX_CLIENT_SECRET": SECRET,
             "BRIGHTBOX_API_URL": self.scene.cloud.fake.url,
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
         }
-        with (self.scene.world.folder / "log").open("ab") as log:
-            self.child = subprocess.Popen(argv, stdout=log, stderr=log, env={**os.environ, **variables})
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        if self.child is not None:
-            self.child.kill()
-            self.child.wait(10)
-
-    def arm(self, number: int, when: When) -> None:
-        """Kill the process at this write from now on."""
-        self.left, self.when, self.killed = number, when, False
-
-    def cut(self, served: Served) -> str:
-        """Called in the fake's thread with each write."""
-        del served
-        self.left -= 1
-        if self.left != 0:
-            return ""
-        self.kill()
-        self.killed = True
-        return self.when
+        super().__init__(self.scene.world.folder, ["--cloud-provider=brightbox"], variables)
 
     def state(self) -> dict[str, Any]:
         """What the cloud has under the Service's name, without ids."""
@@ -117,13 +84,7 @@ def settled(killing: Killing) -> bool:
     return True
 
 
-def _marked(numbers: int, sample: set[tuple[int, When]]) -> list[Any]:
-    whens: tuple[When, When] = ("before", "after")
-    cases = [(number, when) for number in range(1, numbers + 1) for when in whens]
-    return [pytest.param(*case, marks=() if case in sample else pytest.mark.nightly) for case in cases]
-
-
-@pytest.mark.parametrize(("number", "when"), _marked(CREATE, {(1, "after"), (6, "after")}))
+@pytest.mark.parametrize(("number", "when"), kills(CREATE, {(1, "after"), (6, "after")}))
 def test_a_creation_survives_a_kill(killing: Killing, number: int, when: When) -> None:
     """Killed at any write of a creation, the next process makes what is missing and doubles nothing."""
     killing.arm(number, when)
@@ -134,7 +95,7 @@ def test_a_creation_survives_a_kill(killing: Killing, number: int, when: When) -
     eventually(lambda: settled(killing), 60)
 
 
-@pytest.mark.parametrize(("number", "when"), _marked(DELETE, {(3, "after")}))
+@pytest.mark.parametrize(("number", "when"), kills(DELETE, {(3, "after")}))
 def test_a_deletion_survives_a_kill(killing: Killing, number: int, when: When) -> None:
     """Killed at any write of a deletion, the next process leaves nothing behind, and then lets the Service go."""
     killing.start()
@@ -150,7 +111,7 @@ def test_a_deletion_survives_a_kill(killing: Killing, number: int, when: When) -
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("number", "when"), _marked(2, set()))
+@pytest.mark.parametrize(("number", "when"), kills(2, set()))
 def test_a_change_of_nodes_survives_a_kill(killing: Killing, number: int, when: When) -> None:
     """Killed while a node joins, the next process ends with all nodes."""
     killing.start()

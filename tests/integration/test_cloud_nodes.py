@@ -11,6 +11,7 @@ import pytest
 
 from hub.cloud.instances import Instance
 from hub.controller.nodes import uninitialized
+from hub.controller.rights import PART_RULES
 from hub.kube.client import Client
 from hub.kube.cluster_access import ClusterAccess, Token
 from hub.kube.credentials import Credentials
@@ -20,7 +21,7 @@ from hub.kube.secret import Secret
 from hub.kube.wire import CONTROLLED_NODES
 from hub.model import Node
 from hub.observe.remote.nodes import NodeStore
-from hub.onboarding.manifests import CLOUD_RULES, NODE_RULES
+from hub.onboarding.manifests import NODE_RULES
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.clocks import AheadClock
@@ -29,7 +30,7 @@ from tests.support.waiting import until
 
 PATH = "/api/v1/nodes"
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
-RULES = (*NODE_RULES, *CLOUD_RULES["nodes"], *CLOUD_RULES["delete-nodes"])
+RULES = (*NODE_RULES, *PART_RULES["nodes"], *PART_RULES["delete-nodes"])
 
 
 class Scene:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +15,10 @@ from hub_testkit import SimulatedCluster, make_node, make_service
 from hub.app.hub import Hub, Options, assemble
 from hub.app.oneshot import observing, one_pass
 from hub.model import TargetKey
+from tests.support.grpc_health import NOT_SERVING, SERVING, HealthServer
 from tests.support.namespace import in_namespace
 
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 READY, FAILED, DRAINING = (True, True, False), (False, False, False), (False, True, True)
 PORT = 30443
 PANIC = Path(__file__).parents[2] / "docs" / "runbooks" / "EndpointSliceHubPanicMode.md"
@@ -35,12 +37,17 @@ class Backends:
 
     servers: dict[tuple[str, int], asyncio.Server] = field(default_factory=dict)
 
-    async def start(self, which: Iterable[str], answer: bytes | None = None, port: int = PORT) -> None:
-        """Listen on these addresses. Servers send ``answer`` once they receive bytes, or only accept if None."""
+    async def start(self, which: Iterable[str], answer: bytes | Serve | None = None, port: int = PORT) -> None:
+        """Listen on these addresses. Servers send ``answer`` once they receive bytes, or only accept if None.
+
+        Instead of bytes, ``answer`` may handle the whole connection.
+        """
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                if answer is not None and await reader.read(4096):
+                if callable(answer):
+                    await answer(reader, writer)
+                elif answer is not None and await reader.read(4096):
                     writer.write(answer)
                     await writer.drain()
             except ConnectionError:
@@ -322,6 +329,26 @@ async def test_external_traffic_policy_local_recipe(tmp_path: Path) -> None:
         await world.backends.start([two], away, health_port)
         async with world.running():
             await world.until({one: READY, two: FAILED})
+
+
+@in_namespace
+async def test_a_grpc_service_that_stops_serving_is_published_as_failed(tmp_path: Path) -> None:
+    """A server that still accepts connections but whose service does not serve is failed, with gRPC's reason."""
+    one, two = addresses(2)
+    servers = {address: HealthServer({"shop.v1.Cart": SERVING}) for address in (one, two)}
+    async with open_world(tmp_path, nodes=2) as world:
+        world.write(health={**TCP, "mode": "grpc", "timeout": "2s", "grpcService": "shop.v1.Cart"})
+        for address, server in servers.items():
+            await world.backends.start([address], server.serve)
+        async with world.running() as hub:
+            await world.until(all_are((one, two), READY))
+            servers[two].statuses["shop.v1.Cart"] = NOT_SERVING
+            await world.until({one: READY, two: FAILED})
+            ((check, _),) = hub.board.verdicts().items()
+            assert (str(check), hub.board.reason(check, two)) == (f"grpc :{PORT} shop.v1.Cart", "NOT_SERVING")
+
+            servers[two].statuses["shop.v1.Cart"] = SERVING
+            await world.until(all_are((one, two), READY))
 
 
 @in_namespace

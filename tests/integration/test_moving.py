@@ -141,6 +141,7 @@ def test_values_of_every_page_are_rendered(helm: Helm, text: str) -> None:
         ("inventory-script", f"{SCRIPT}{ASSIGNMENTS}IONOS_USERNAME=off\nIONOS_PASSWORD=s\nIONOS_API_URL=api.example\n"),
         ("endpoint-copier", manifest(COPIER)),
         ("endpoint-copier", ANNOTATED),
+        ("ip-address-controller", "LEASE_NAME=old\nCLUSTER_NAME=gke-prod\n"),
     ],
 )
 def test_chart_makes_the_registry_that_is_printed_without_helm(helm: Helm, command: str, text: str) -> None:

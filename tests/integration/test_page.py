@@ -17,19 +17,15 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Route, Vie
 from tests.integration.test_allocations import Scene, scene
 from tests.support.apiserver.pki import Authority
 from tests.support.apiserver.server import ApiServer
+from tests.support.brightbox import BrightboxThread, cloud_scene
 from tests.support.browser import DESKTOP, PHONE, chromium
-from tests.support.hub import HUB_RULES, ROOT, HubProcess, RunningHub, World, add_node
+from tests.support.hub import HUB_RULES, REVIEW_RULES, ROOT, HubProcess, RunningHub, World, add_node
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 __all__ = ["scene"]
 
 SCREENSHOTS = ROOT / "docs" / "images"
-REVIEW_RULES = (
-    {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
-    {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
-)
-"""The rules that the hub needs to authenticate and authorize callers."""
 
 
 @pytest.fixture
@@ -451,6 +447,43 @@ def test_reserved_addresses_follow_on_the_open_page(scene: Scene, page: Page) ->
         expect(row).to_have_count(0)
         expect(part.locator("summary")).to_contain_text("2 of 2 attached")
         assert page.evaluate("performance.timeOrigin") == loaded, "the page was loaded anew"
+
+
+def test_clouds_follow_on_the_open_page(
+    hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...], tmp_path: Path, page: Page
+) -> None:
+    """Duty, nodes and balancers of a cluster's cloud are seen without reloading; a Service that fails comes first."""
+    with BrightboxThread() as cloud:
+        cluster = cloud_scene(hub_cluster, remote_clusters[0], tmp_path, cloud)
+        cluster.write(loadBalancers={"settle": "1s"})
+        cluster.add_node()
+        cluster.add_service()
+        with RunningHub(cluster.world, port=(port := free_port()), **cluster.options):
+            page.goto(f"http://127.0.0.1:{port}/")
+            part = page.locator("#clouds")
+            words = "duty held, 1 of 1 nodes and 1 of 1 balancers ready"
+            expect(part.locator("summary")).to_contain_text(words, timeout=60_000)
+            expect(part.locator("summary")).to_contain_text("eu on brightbox")
+            row = part.locator("tr", has_text="edge/web")
+            expect(row).to_be_hidden()
+            part.locator("summary").click()
+            expect(row).to_contain_text(cluster.hostnames()[0])
+            expect(row.locator("time")).to_have_count(1)
+            loaded = page.evaluate("performance.timeOrigin")
+
+            cluster.add_service("shop", sessionAffinity="ClientIP")
+
+            failing = part.locator("tr", has_text="edge/shop")
+            expect(failing).to_contain_text("failing", timeout=30_000)
+            expect(failing).to_contain_text("sessionAffinity must be None")
+            expect(part.locator("tbody tr").first).to_contain_text("edge/shop")
+            expect(page.locator("#attention")).to_contain_text("edge/shop")
+            expect(row).to_be_visible()
+            assert page.evaluate("performance.timeOrigin") == loaded, "the page was loaded anew"
+            page.set_viewport_size(PHONE)
+            wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, "the phone scrolls sideways"
+            page.set_viewport_size(DESKTOP)
 
 
 def status(world: World, url: str, token: str) -> subprocess.CompletedProcess[str]:

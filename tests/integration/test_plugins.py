@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -53,6 +55,10 @@ class Environment:
     def hub(self, *arguments: str, cwd: Path | None = None) -> str:
         """Run ``hub`` in this environment and return its output."""
         return self._run(str(self.folder / "bin" / "hub"), *arguments, cwd=cwd)
+
+    def run(self, *arguments: str, cwd: Path) -> str:
+        """Run Python in this environment and return its output."""
+        return self._run(self.python, *arguments, cwd=cwd)
 
     def build_and_install(self, project: Path, into: Path) -> None:
         """Build a project with its backend and install it with pip, both without an index."""
@@ -105,11 +111,12 @@ def cloud() -> Iterator[Cloud]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment with the hub and both kinds of plugin that ``hub plugin new`` generates."""
+    """An environment with the hub, its test kit, and each kind of plugin that ``hub plugin new`` generates."""
     folder = tmp_path_factory.mktemp("plugins")
     made = Environment(folder)
     made.build_and_install(ROOT, folder)
-    for name, options in {"acme": (), "acme-list": ("--endpoints",)}.items():
+    made.build_and_install(ROOT / "testkit", folder)
+    for name, options in {"acme": (), "acme-list": ("--endpoints",), "acme-cloud": ("--cloud",)}.items():
         made.hub("plugin", "new", name, *options, cwd=folder)
         made.build_and_install(folder / f"endpointslice-hub-{name}", folder)
     return made
@@ -130,6 +137,19 @@ def test_an_installed_plugin_is_listed_with_its_origin(environment: Environment)
     assert Path(acme["file"]).is_relative_to(environment.folder)
     assert set(acme["schema"]["properties"]) == {"apiUrl", "token", "refresh"}
     assert listed["acme-list"]["state"] == "ok"
+    assert listed["acme-cloud"]["state"] == "ok"
+
+
+def test_an_installed_cloud_passes_the_rules(environment: Environment, tmp_path: Path) -> None:
+    """The wheel of ``hub plugin new --cloud`` passes the rules for clouds, with the hub and the kit installed, too."""
+    written = environment.folder.parent / "endpointslice-hub-acme-cloud" / "tests"
+    tests = shutil.copytree(written, tmp_path / "tests")  # without the sources beside them
+    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\npythonpath = tests\n")
+    show = "import hub, hub_provider_acme_cloud, hub_testkit as kit; print(hub.__file__, kit.__file__)"
+    said = environment.run("-c", f"{show}; print(hub_provider_acme_cloud.__file__)", cwd=tmp_path)
+    assert [Path(path).is_relative_to(environment.folder) for path in said.split()] == [True, True, True]
+    said = environment.run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests), cwd=tmp_path)
+    assert re.search(r"^21 passed", said, re.MULTILINE), said
 
 
 @pytest.mark.parametrize("kind", ["acme", "acme-list"])

@@ -20,7 +20,7 @@ import pytest
 from hub.cli.exits import Exit
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
-from tests.support.hub import ROOT, HubProcess, World
+from tests.support.hub import REVIEW_RULES, ROOT, HubProcess, World
 from tests.support.waiting import eventually
 
 VIEW_RULES: tuple[Object, ...] = (
@@ -28,11 +28,6 @@ VIEW_RULES: tuple[Object, ...] = (
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
 )
 """Rules for views in a remote cluster, in all namespaces."""
-REVIEW_RULES: tuple[Object, ...] = (
-    {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
-    {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
-)
-"""Rules for authenticating readers."""
 WANTED = {"dcontroller.io/endpointslice-controller-enabled": ""}
 PORTS = [{"name": "http", "port": 80, "targetPort": 80}, {"name": "https", "port": 8843, "targetPort": 8843}]
 SERVICES = "/api/v1/namespaces/edge/services"

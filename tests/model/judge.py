@@ -44,6 +44,9 @@ STORM: Final = 12
 WRITER: Final[ContextVar[str]] = ContextVar("writer", default="")
 """The process whose request the hub cluster is answering."""
 GOOD: Final = (("ready", True), ("serving", True), ("terminating", False))
+DRAINED: Final = (("ready", False), ("serving", True), ("terminating", True))
+DRAINING: Final = ("three",)
+"""Services with ``drain``: an endpoint that begins to drain counts as removed."""
 LOCAL: Final = "local"
 
 Group = tuple[str, str, str]
@@ -378,8 +381,15 @@ class Judge:
         self._world.written()
 
     def published(self, group: Group) -> set[str]:
-        """The published addresses of a group."""
-        return {address for slice_ in self.slices.values() if slice_.group == group for address in slice_.endpoints}
+        """The published addresses of a group, without those that drain."""
+        ended = DRAINED if group[0] in DRAINING else None
+        return {
+            address
+            for slice_ in self.slices.values()
+            if slice_.group == group
+            for address, conditions in slice_.endpoints.items()
+            if conditions != ended
+        }
 
     def _lease(self, change: Any) -> None:
         """Judge a change of the Lease."""
@@ -434,7 +444,8 @@ class Judge:
             strange = (service, address) in self.tampered
             if not _is_allowed(address):
                 self._wrong(f"{after.name} publishes {address}, which no allowedCIDRs has")
-            if conditions != GOOD and cluster != LOCAL and not strange and not self._may_be_unready(service):
+            expected = conditions == GOOD or (conditions == DRAINED and service in DRAINING)
+            if not expected and cluster != LOCAL and not strange and not self._may_be_unready(service):
                 self._wrong(f"{after.name} publishes {address} with {dict(conditions)}: no policy says so")
             for key, slice_ in self.slices.items():
                 if key == after.key or slice_.group[0] != service or address not in slice_.endpoints:

@@ -27,7 +27,7 @@ from hub.registry import isolated, load
 from hub.registry.file import Loaded, read
 from hub.runtime.clock import rfc3339
 from tests.model import cloud
-from tests.model.judge import UNREACHABLE_AFTER, WRITER, Judge
+from tests.model.judge import DRAINING, UNREACHABLE_AFTER, WRITER, Judge
 from tests.model.loop import PROCESS, VirtualClock, VirtualLoop
 from tests.support.loops import SameLoop
 
@@ -41,6 +41,7 @@ GRACE = 20.0
 """The hubs' --removal-grace."""
 SHARED = "10.50.0.{}"
 """Addresses that every cluster may give to its machines, although only one cluster rightly has them."""
+DRAIN = "10s"
 FAILOVER = {"strategy": "failover", "failover": {"after": "10s", "failbackAfter": "40s"}}
 STEP = 1000
 """resourceVersions grow by this number per change, as in a busy cluster, so that a cluster restored from a backup stays
@@ -298,6 +299,7 @@ class World:
                 **(FAILOVER if name in self.failover else {}),
                 "ports": [{"port": 30443}],
                 "endpointsPerSlice": 3,
+                **({"drain": DRAIN} if name in DRAINING else {}),
             }
             for name, sources in self.sources.items()
         ]

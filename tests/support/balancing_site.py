@@ -11,6 +11,8 @@ from typing import Any
 from hub.cloud.balancers import Balancer, Done, Record, Step
 from hub.cloud.instances import CloudNode, InstanceAnswer
 from hub.controlling.balancers import BalancerPart
+from hub.controlling.cluster import PACE
+from hub.controlling.pace import Pace
 from hub.controlling.site import Observation, Outlook, Subject
 from hub.controlling.told import Told
 from hub.errors import HubError, NotLeader
@@ -115,8 +117,10 @@ class ToySite:
     def __init__(self, client: Client, **balancers: Any) -> None:
         self.name = "eu"
         self.uid = "c1"
+        self.grants = "an administrator grants it"
         self.spec = CloudSpec(ProviderRef("toy"), "eu", balancers=CloudBalancersSpec(**balancers))
         self.clock = AheadClock()
+        self.pace = Pace(self.clock, *PACE)
         self.cloud = ToyCloud(self.clock)
         self.account = ToyAccount(self.cloud, self.clock)
         self.nodes: dict[str, Node] = {}

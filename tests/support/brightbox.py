@@ -9,14 +9,14 @@ from typing import Any
 import yaml
 from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake
 
-from hub.onboarding.manifests import CLOUD_RULES, LEASE_RULES
+from hub.controller.rights import PART_RULES, lease_rules
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.fake_thread import FakeThread
 from tests.support.hub import World
 
 UNINITIALIZED = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
-RULES = (*(rule for rules in CLOUD_RULES.values() for rule in rules), *LEASE_RULES)
+RULES = (*(rule for rules in PART_RULES.values() for rule in rules), *lease_rules())
 """What ``hub cluster add --cloud=nodes,load-balancers,delete-nodes`` grants."""
 
 
@@ -110,10 +110,13 @@ class CloudScene:
         return self.cloud.call(lambda: list(self.cloud.fake.writes))
 
 
-def cloud_scene(hub_cluster: ApiServer, remote: ApiServer, folder: Path, cloud: BrightboxThread) -> CloudScene:
-    """A cluster ``eu`` without Nodes, and the registry that makes the hub its cloud controller."""
+def cloud_scene(
+    hub_cluster: ApiServer, remote: ApiServer, folder: Path, cloud: BrightboxThread, *, granted: bool = True
+) -> CloudScene:
+    """A cluster ``eu`` without Nodes, and the registry that makes the hub its cloud controller, with its rights."""
     world = World(folder, hub_cluster, {"eu": remote}).prepare()
-    remote.grant("hub", *RULES)
+    if granted:
+        remote.grant("hub", *RULES)
     if remote.api.exists(LEASE):  # of an earlier test
         remote.api.delete(LEASE)
     made = CloudScene(world, remote, cloud)

@@ -11,7 +11,7 @@ import msgspec
 from hub_provider_brightbox.cloud import Brightbox, BrightboxConfig, open_cloud
 from hub_provider_brightbox.inventory import Inventory
 from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake, Served
-from hub_testkit.contexts import LocalAccount, LocalHub
+from hub_testkit.contexts import LocalCloud, LocalHub
 
 from hub.cloud.balancers import (
     Balancer,
@@ -35,28 +35,6 @@ HTTPS: Final = BalancerPort(443, 30443, "https")
 ROUNDS: Final = 60
 
 
-class Context(LocalAccount):
-    """A CloudContext whose DNS is a dict.
-
-    Attributes:
-        dns: host -> addresses, or the error of the look-up.
-        asked: the hosts that were looked up.
-    """
-
-    def __init__(self, hub: LocalHub) -> None:
-        super().__init__(hub)
-        self.dns: dict[str, tuple[str, ...] | Exception] = {}
-        self.asked: list[str] = []
-
-    async def lookup(self, host: str, /) -> tuple[str, ...]:
-        """The addresses in :attr:`dns`."""
-        self.asked.append(host)
-        found = self.dns.get(host, ())
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-
 @dataclass
 class Scene:
     """The provider, its fake, and what a hub remembers about one Service.
@@ -68,7 +46,7 @@ class Scene:
 
     fake: BrightboxFake
     cloud: Brightbox
-    context: Context
+    context: LocalCloud
     record: Record = field(default_factory=lambda: Record(NAME, MARKER))
     made: list[tuple[CloudStep, Done]] = field(default_factory=list)
 
@@ -184,7 +162,7 @@ async def scene(**config: Any) -> AsyncGenerator[Scene, None]:
         secrets = {"ID": CLIENT, "SECRET": SECRET}
         hub = await stack.enter_async_context(LocalHub(secrets=secrets, allow_api_hosts=frozenset((fake.host,))))
         settings = {"client": {"env": "ID"}, "secret": {"env": "SECRET"}, "url": fake.url, **config}
-        context = Context(hub)
+        context = LocalCloud(hub)
         opened = open_cloud(context, msgspec.convert(settings, BrightboxConfig), None)
         for _ in range(2):
             fake.account.add_server()

@@ -208,6 +208,7 @@ class Pipeline:
     Attributes:
         slices: the published slices.
         now: the time in seconds; tests set it.
+        hub_zones: the zones of the hub cluster's Nodes; None = not known.
         desired, planned, verdicts: results of the last pass.
     """
 
@@ -224,6 +225,7 @@ class Pipeline:
         self.answer = 0
         self.approvals: set[str] = set()
         self.health: Verdicts = {}
+        self.hub_zones: frozenset[str] | None = None
         self.memory = DesiredMemory()
         self.guards: dict[GroupKey, GuardMemory] = {}
         self.verdicts: dict[GroupKey, GuardVerdict] = {}
@@ -243,7 +245,16 @@ class Pipeline:
             offer if isinstance(offer, SourceInput) else SourceInput(specs[offer.cluster], offer) for offer in offers
         ]
         desired = desired_endpoints(
-            TargetInput(self.target, self.service, sources, self.slices, self.now, verdicts=self.health), self.memory
+            TargetInput(
+                self.target,
+                self.service,
+                sources,
+                self.slices,
+                self.now,
+                verdicts=self.health,
+                hub_zones=self.hub_zones,
+            ),
+            self.memory,
         )
         assert isinstance(desired, Desired), desired
         self.desired, self.memory = desired, desired.memory

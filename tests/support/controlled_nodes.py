@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hub.cloud.instances import Absent, CloudNode, Instance, InstanceAnswer, NodeAddress
+from hub.controlling.cluster import PACE
 from hub.controlling.nodes import NodePart
+from hub.controlling.pace import Pace
 from hub.controlling.site import Subject
 from hub.errors import ApiError, HubError, Invalid, NotFound, NotLeader
 from hub.kube.wire import controlled_node
@@ -101,6 +103,7 @@ class ScriptedSite:
 
     name = "eu"
     uid = "uid-of-eu"
+    grants = "an administrator grants it"
     creates_after = float("-inf")
 
     def __init__(self, clock: Clock, connect: Callable[[], Awaitable[Any]], **spec: Any) -> None:
@@ -109,6 +112,7 @@ class ScriptedSite:
         self.reporter = Notes()
         self.nodes: dict[str, Node] = {}
         self.clock = clock
+        self.pace = Pace(clock, *PACE)
         self.problem = ""
         self.suspects_itself = False
         self.judged = 0

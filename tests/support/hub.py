@@ -51,6 +51,11 @@ NODE_RULES: tuple[Object, ...] = (
     {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]},
 )
 """All rules that the hub needs in a remote cluster."""
+REVIEW_RULES: tuple[Object, ...] = (
+    {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+    {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
+)
+"""The rules that the hub needs to authenticate and authorize callers."""
 SECRET_RULES: tuple[Object, ...] = ({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},)
 READY_SINCE = "2026-01-01T00:00:00Z"
 

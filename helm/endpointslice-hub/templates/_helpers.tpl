@@ -116,6 +116,27 @@ need Kubernetes 1.31, one version more than the policy's own API. Without a clus
 {{- end -}}
 {{- end }}
 
+{{/* Whether the policy of the cloud controller restricts changes of Nodes, also those of allocations: "true", or "". */}}
+{{- define "hub.cloudNodes" -}}
+{{ and .Values.cloud.enabled (or (has "nodes" .Values.cloud.parts) (has "delete-nodes" .Values.cloud.parts)) | ternary "true" "" }}
+{{- end }}
+
+{{/* The cloud of the hub's own cluster, as registry.data names it; "" if it does not. */}}
+{{- define "hub.ownCloud" -}}
+{{- range .Values.registry.data.clusters -}}
+{{- if and (kindIs "map" .kubeconfig) (kindIs "map" .cloud) }}{{ if .kubeconfig.inCluster }}{{ .cloud.provider.name }}{{ end }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Regular expression of the provider IDs of the hub's own cluster. */}}
+{{- define "hub.providerID" -}}
+{{- $cloud := include "hub.ownCloud" . -}}
+{{- if not (or .Values.cloud.providerID $cloud) -}}
+{{- fail "\n\ncloud.enabled needs cloud.providerID, such as brightbox://srv-[0-9a-z]+, because registry.data names no cloud of the hub's own cluster" -}}
+{{- end -}}
+{{ .Values.cloud.providerID | default (printf "%s://.+" $cloud) }}
+{{- end }}
+
 {{/* Permissions for Services and slices: cluster-wide, or in some namespaces. */}}
 {{- define "hub.targetRules" -}}
 - {apiGroups: [""], resources: [services], verbs: [list, watch]}
@@ -275,6 +296,9 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 {{- if and .Values.registry.data.allocations (not .Values.allocations.enabled) -}}
 {{- fail "\n\nregistry.data has allocations, and the hub's account may not change Nodes: set allocations.enabled to true" -}}
 {{- end -}}
+{{- if and (include "hub.ownCloud" .) (not .Values.cloud.enabled) -}}
+{{- fail "\n\nregistry.data has a cluster with cloud and kubeconfig.inCluster, and the hub's account may not be its cloud controller: set cloud.enabled to true" -}}
+{{- end -}}
 {{- $secrets := include "hub.namedSecrets" . | fromYamlArray -}}
 {{- if and $secrets (not .Values.secrets.namespace) -}}
 {{- fail (printf "\n\nregistry.data names the Secrets %s, and the hub may read none: set secrets.namespace to the namespace they are in" (join ", " $secrets)) -}}
@@ -310,7 +334,7 @@ import sys; sys.path.append("/providers/site-packages"); from hub.cli import mai
 {{- $providers := list -}}
 {{- range .Values.registry.data.clusters -}}
 {{- if kindIs "map" .kubeconfig }}{{ with .kubeconfig.secret }}{{ $found = append $found . }}{{ end }}{{ end -}}
-{{- $providers = append $providers .provider -}}
+{{- $providers = concat $providers (list .provider .cloud) -}}
 {{- end -}}
 {{- range .Values.registry.data.services -}}
 {{- range .sources }}{{ $providers = append $providers .provider }}{{ end -}}

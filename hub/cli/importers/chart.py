@@ -25,6 +25,9 @@ _NO_NAMESPACE = "The manifest names no namespace: write the one it was applied t
 _PROGRAM = "The chart's image has neither kubectl nor scripts: build an image that has what this program needs."
 _MISSING = "Add to extraEnv; NOT HERE, since unknown or possibly secret:"
 _ENVIRONMENT = "Secrets must be in the release's namespace."
+_CRD = "The kind exists already. Apply its new version: hub allocations crd | kubectl apply -f -"
+_WORKLOADS = "Name the namespaces of the workloads: the hub may then list their Pods."
+_METADATA = "The NetworkPolicy lets the hub ask the metadata server for the credential."
 _VOLUMES = "As in the manifest. Secrets and ConfigMaps must be in the release's namespace."
 
 
@@ -36,7 +39,7 @@ def values(registry: Document, variables: Variables, *, dry_run: bool = False) -
         variables: the variables that it was built from.
         dry_run: the hub must write nothing.
     """
-    cluster: Mapping[str, Any] = next(iter(plain(registry.tree["clusters"])), {})
+    cluster: Mapping[str, Any] = next(iter(plain(registry.tree.get("clusters", []))), {})
     kubeconfig, config = cluster.get("kubeconfig", {}), cluster.get("provider", {}).get("config", {})
     credentials = [config[key] for key in ("token", "password") if key in config]
     names = [each["env"] for each in credentials if "env" in each] + config.get("environment", [])
@@ -51,12 +54,26 @@ def values(registry: Document, variables: Variables, *, dry_run: bool = False) -
         "owner": registry.tree.get("owner"),
         "secrets": _secrets([each["secret"] for each in (kubeconfig, *credentials) if "secret" in each], variables),
         "registry": {"data": _without_options(content)},
+        "allocations": _allocations(plain(registry.tree.get("allocations")), variables),
         "hub": _allowed(config),
         "extraArgs": _arguments(files, dry_run),
         "extraEnv": Noted(entries, _ENVIRONMENT) if names else None,
         **_volumes(files, used, variables),
     }
     return render(tree, "\n".join(notes))
+
+
+def _allocations(section: Mapping[str, Any] | None, variables: Variables) -> dict[str, Any] | None:
+    if section is None:
+        return None
+    return {
+        "enabled": True,
+        "crd": Noted(value=False, note=_CRD),
+        "namespaces": Noted([], _WORKLOADS),
+        **({"clusterName": name} if (name := variables.values.get("CLUSTER_NAME")) else {}),
+        **({"interlock": section["interlock"]} if "interlock" in section else {}),
+        "metadataServer": Noted(value=True, note=_METADATA),
+    }
 
 
 def _without_options(value: Any) -> Any:

@@ -19,7 +19,8 @@ import msgspec
 
 from hub.decide.checks import NO_VERDICTS, Check, Policy, Verdict, Verdicts, Watch, starting_verdict
 from hub.model import Endpoint, Finding, TargetKey
-from hub.observe.health.flights import Flight, HttpFlight, HttpsFlight, Opener, TcpFlight
+from hub.observe.health.flights import Exchange, Flight, Opener, StreamFlight, TcpFlight, TlsFlight
+from hub.observe.health.http import HttpExchange
 from hub.observe.health.prober import TIMED_OUT, Lane, Probe, Prober, passed
 from hub.observe.health.suspicion import SLACK, LastAnswer, calm, suspicious
 from hub.observe.health.tls import Trusts, trust_of
@@ -80,6 +81,15 @@ class _Checked(msgspec.Struct, eq=False):
         if self.verdicts is None:
             self.verdicts = {address: probe.verdict for address, probe in self.probes.items()}
         return self.verdicts
+
+
+def exchanges(check: Check) -> Callable[[str], Exchange]:
+    """A function that makes the exchange with an address. Loads the libraries for HTTP/2 if the check needs them."""
+    if check.mode in ("grpc", "grpcs"):
+        from hub.observe.health import grpc
+
+        return grpc.exchanges(check)
+    return lambda address: HttpExchange(check, address)
 
 
 class Board:
@@ -205,13 +215,16 @@ class Board:
     def _opener(self, check: Check) -> Opener:
         if check.mode == "tcp":
             return lambda sock, _: TcpFlight(sock)
-        if check.mode == "http":
-            return lambda sock, address: HttpFlight(sock, check, address)
+        exchange = exchanges(check)
+        if not check.tls:
+            return lambda sock, address: StreamFlight(sock, exchange(address))
         trusted = self._trusts.get(trust_of(check))
         self._needed.set()
 
         def encrypted(sock: socket.socket, address: str) -> Flight | None:
-            return HttpsFlight(sock, check, address, trusted.context) if trusted.context is not None else None
+            if trusted.context is None:
+                return None
+            return TlsFlight(sock, exchange(address), check.server_name or address, trusted.context)
 
         return encrypted
 
@@ -286,9 +299,9 @@ class Board:
                 "more than half of all healthy addresses, in several clusters, stopped answering at once: "
                 "probably the hub's own network fails; no address becomes unhealthy until they answer again",
             )
-        for trust in {trust_of(watch.check) for watch in watches if watch.check.mode == "https"}:
+        for trust in {trust_of(watch.check) for watch in watches if watch.check.tls}:
             if problem := self._trusts.problem(trust):
-                yield Finding("ProbeCertificates", f"the certificates of https checks cannot be loaded: {problem}")
+                yield Finding("ProbeCertificates", f"the certificates of health checks cannot be loaded: {problem}")
 
     # --- suspicion --------------------------------------------------------------------------------
 
@@ -340,7 +353,7 @@ class Board:
         while True:
             await self._needed.wait()
             probing = asyncio.create_task(self._prober.run(), name="prober")
-            certificates = "certificates of https checks"
+            certificates = "certificates of health checks"
             trusting = asyncio.create_task(supervise(certificates, self._trust, self._clock), name=certificates)
             try:
                 while self._followed and not probing.done():

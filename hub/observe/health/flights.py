@@ -1,4 +1,4 @@
-"""Probes under way, one class per protocol: each handles the events of its socket.
+"""Probes under way: each flight handles the events of its socket.
 
 Sockets are non-blocking and watched edge-triggered, so every ``step`` must continue until the kernel would block.
 """
@@ -12,10 +12,9 @@ import struct
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from hub.decide.checks import Check
-from hub.observe.health.http import HEAD_LIMIT, accepted, request, status_of
-
 PASSED: Final = ""
+RECEIVE: Final = 16_384
+"""Bytes that are read at a time; the largest record of TLS."""
 
 _FLAGS: Final = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
@@ -30,6 +29,20 @@ class Flight(Protocol):
 
     def step(self) -> str | None:
         """Do everything that is possible without waiting."""
+        ...
+
+
+class Exchange(Protocol):
+    """The bytes of one request and its answer, without a socket.
+
+    Attributes:
+        unsent: what is to be sent next; the flight removes what it has sent.
+    """
+
+    unsent: bytes
+
+    def receive(self, data: bytes) -> str | None:
+        """Take received bytes; returns "" for a pass, the reason of a failure, or None to continue."""
         ...
 
 
@@ -67,17 +80,15 @@ class TcpFlight:
         return in_words(error) if error else PASSED
 
 
-class HttpFlight:
-    """An http check: sends a request and decides by the status."""
+class StreamFlight:
+    """A check that sends a request and decides by the answer."""
 
-    __slots__ = ("_check", "_connected", "_received", "_request", "sock")
+    __slots__ = ("_connected", "_exchange", "sock")
 
-    def __init__(self, sock: socket.socket, check: Check, address: str) -> None:
+    def __init__(self, sock: socket.socket, exchange: Exchange) -> None:
         self.sock = sock
-        self._check = check
-        self._request = request(check, address)
+        self._exchange = exchange
         self._connected = False
-        self._received = b""
 
     def step(self) -> str | None:
         """Send the rest of the request and read the available bytes."""
@@ -98,30 +109,34 @@ class HttpFlight:
             return in_words(error.errno) if error.errno else "connection failed"
 
     def _send_and_receive(self) -> str | None:
-        while self._request:
-            self._request = self._request[self.sock.send(self._request) :]
+        exchange = self._exchange
         while True:
-            data = self.sock.recv(HEAD_LIMIT - len(self._received))
+            while exchange.unsent:
+                exchange.unsent = exchange.unsent[self.sock.send(exchange.unsent) :]
+            data = self.sock.recv(RECEIVE)
             if not data:
                 return "closed without an answer"
-            self._received += data
-            try:
-                status = status_of(self._received)
-            except ValueError as wrong:
-                return str(wrong)
-            if status is not None:
-                return PASSED if accepted(self._check, status) else f"status {status}"
+            outcome = exchange.receive(data)
+            if outcome is not None:
+                return outcome
 
 
-class HttpsFlight(HttpFlight):
-    """An https check: an http check inside TLS."""
+class TlsFlight(StreamFlight):
+    """A :class:`StreamFlight` inside TLS.
+
+    Args:
+        sock: a connecting socket.
+        exchange: what to send and how to decide.
+        name: for SNI and in the certificate.
+        context: with the trusted certificates.
+    """
 
     __slots__ = ("_context", "_handshake_done", "_name", "_wrapped")
 
-    def __init__(self, sock: socket.socket, check: Check, address: str, context: ssl.SSLContext) -> None:
-        super().__init__(sock, check, address)
+    def __init__(self, sock: socket.socket, exchange: Exchange, name: str, context: ssl.SSLContext) -> None:
+        super().__init__(sock, exchange)
         self._context = context
-        self._name = check.server_name or address
+        self._name = name
         self._wrapped: ssl.SSLSocket | None = None
         self._handshake_done = False
 

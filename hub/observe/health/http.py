@@ -1,4 +1,4 @@
-"""Builds the request of an HTTP probe, and reads the status of the answer. Pure.
+"""The bytes of an HTTP probe: its request, and the status of the answer. Pure.
 
 An answer is complete with its head: the status line and headers, at most :data:`HEAD_LIMIT` bytes. The body is not
 read, so an endless body costs nothing; an endless head ends at the limit or at the probe's timeout.
@@ -19,14 +19,40 @@ _INTERIM: Final = (100, 102, 103)
 """Interim statuses: a final answer follows (RFC 9110 15.2). Without 101, since the request asks for no upgrade."""
 
 
+def authority(check: Check, address: str) -> str:
+    """The host that a request names, by default the address and its port."""
+    return check.host or (f"[{address}]" if ":" in address else address) + f":{check.port}"
+
+
 def request(check: Check, address: str) -> bytes:
     """The request to one address; headers of the check replace the hub's own."""
-    host = check.host or (f"[{address}]" if ":" in address else address) + f":{check.port}"
-    lines = [f"{check.method} {check.path} HTTP/1.1", f"Host: {host}"]
+    lines = [f"{check.method} {check.path} HTTP/1.1", f"Host: {authority(check, address)}"]
     written = {name.lower() for name, _ in check.headers}
     lines += [line for name, line in _OURS if name not in written]
     lines += [f"{name}: {value}" for name, value in check.headers]
     return "\r\n".join((*lines, "", "")).encode("ascii")
+
+
+class HttpExchange:
+    """The request to one address, and its answer; see :class:`hub.observe.health.flights.Exchange`."""
+
+    __slots__ = ("_check", "_received", "unsent")
+
+    def __init__(self, check: Check, address: str) -> None:
+        self.unsent = request(check, address)
+        self._check = check
+        self._received = b""
+
+    def receive(self, data: bytes) -> str | None:
+        """Return the outcome once the head is complete."""
+        self._received = (self._received + data)[:HEAD_LIMIT]
+        try:
+            status = status_of(self._received)
+        except ValueError as wrong:
+            return str(wrong)
+        if status is None:
+            return None
+        return "" if accepted(self._check, status) else f"status {status}"
 
 
 _OURS: Final = (

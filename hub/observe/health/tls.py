@@ -1,4 +1,4 @@
-"""TLS contexts of https checks: one per CA file or setting, replaced when its file changes."""
+"""TLS contexts of https and grpcs checks: one per CA file or setting, replaced when its file changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import os
 import ssl
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -39,15 +39,17 @@ class Trust(msgspec.Struct, frozen=True):
     Attributes:
         ca: path of a file with CA certificates; "" = the system's.
         insecure: whether certificates are not verified.
+        protocol: the protocol inside TLS, for ALPN.
     """
 
     ca: str = ""
     insecure: bool = False
+    protocol: Literal["http/1.1", "h2"] = "http/1.1"
 
 
 def trust_of(check: Check) -> Trust:
     """How a check verifies certificates."""
-    return Trust("" if check.insecure else check.ca, check.insecure)
+    return Trust("" if check.insecure else check.ca, check.insecure, "h2" if check.mode == "grpcs" else "http/1.1")
 
 
 class Trusted:
@@ -107,7 +109,7 @@ class Trusts:
             what = f"health.ca {trust.ca}" if trust.ca else "the system's certificates"
             problem = f"{what}: {error}" if isinstance(error, NoAnswer) else str(error)
             if problem != trusted.problem:
-                log.warning("https checks: %s", problem)
+                log.warning("health checks with TLS: %s", problem)
             trusted.stamp, trusted.problem = None, problem
         else:
             trusted.stamp, trusted.problem = found, ""
@@ -150,7 +152,7 @@ def context(trust: Trust, folder: str) -> ssl.SSLContext:
         made = ssl.create_default_context(cadata=_certificates(trust.ca, folder))
     else:
         made = ssl.create_default_context()
-    made.set_alpn_protocols(["http/1.1"])
+    made.set_alpn_protocols([trust.protocol])
     return made
 
 

@@ -21,6 +21,7 @@ from hub.model import TargetKey
 from hub.report.api import answer, constant, named, number, service_of
 from hub.report.detail import ADDRESSES, cluster_detail
 from hub.report.page.charts import Strip, chart, strip
+from hub.report.page.clouds import parts
 from hub.report.page.flows import drawn
 from hub.report.page.pools import pools
 from hub.report.page.search import EVERYTHING, Search, search_of
@@ -105,7 +106,8 @@ def routes(site: Site, live: Broadcaster) -> list[web.RouteDef]:
 def rendered_overview(snapshot: VersionedStatus, search: Search = EVERYTHING) -> bytes:
     """The overview page, with what a search finds."""
     status = snapshot.status
-    return _render("overview.html", snapshot, search=search, map=drawn(status, search), pools=pools(status.allocations))
+    shown, clouds = pools(status.allocations), parts(status.clouds)
+    return _render("overview.html", snapshot, search=search, map=drawn(status, search), pools=shown, clouds=clouds)
 
 
 def _render(template: str, snapshot: VersionedStatus, recent: Recent | None = None, **more: object) -> bytes:
@@ -163,8 +165,9 @@ def event(old: VersionedStatus, new: VersionedStatus, touched: set[str], renewed
     services = _differing(old.status.services, new.status.services)
     gone = sorted(_ids(old.status) - _ids(new.status))
     data: dict[str, object] = {"version": new.version}
-    addresses = new.status.allocations
+    addresses, clouds = new.status.allocations, new.status.clouds
     appeared = (old.status.allocations is None) != (addresses is None)  # the page has the part, or has it no more
+    appeared |= (old.status.clouds is None) != (clouds is None)
     if appeared or len(clusters) + len(services) > MAX_ROWS:
         return _event("reload", data)
     rows: Any = templates().get_template("rows.html").module
@@ -174,6 +177,8 @@ def event(old: VersionedStatus, new: VersionedStatus, touched: set[str], renewed
         html["map"] = str(rows.map(map_))
     if addresses is not None and addresses != old.status.allocations:
         html["allocations"] = str(rows.allocations(addresses, pools(addresses)))
+    if clouds is not None and clouds != old.status.clouds:
+        html["clouds"] = str(rows.clouds(parts(clouds)))
     if _summary(old.status) != _summary(new.status):
         html["replica"] = str(rows.replica(new.status.hub))
         html["attention"] = str(rows.attention(attention(new.status)))

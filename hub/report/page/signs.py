@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from hub.observe.remote.status import READY_WITH_ERROR
-from hub.report.values import Allocations, Cluster, Noted, Service, Status
+from hub.report.values import Allocations, Cluster, ClusterCloud, Noted, Service, Status
 
 
 class Sign(NamedTuple):
@@ -142,6 +142,8 @@ def attention(status: Status) -> tuple[Needed, ...]:
         if service.problem:
             found.append(Needed("bad", "Not written", service.problem, service=service.name))
     found.extend(_allocation_needs(status.allocations) if status.allocations is not None else ())
+    for cloud in status.clouds or ():
+        found.extend(_cloud_needs(cloud))
     return tuple(sorted(found, key=lambda needed: needed.kind != "bad"))  # the page shows only the first 50
 
 
@@ -176,6 +178,25 @@ def _allocation_needs(found: Allocations) -> Iterator[Needed]:
                 yield Needed("warn", f"{title}: {address.state}", f"{address.address}: {address.message}")
         if allocation.ready in ("False", "Unknown") and allocation.reason not in (*TOLD, "Moving"):
             yield Needed("warn", f"{title}: {allocation.reason}", allocation.message)
+
+
+def _cloud_needs(found: ClusterCloud) -> Iterator[Needed]:
+    """What keeps a cloud controller from its work, and what waits for an approval."""
+    title, cluster = f"Cloud {found.provider}", found.cluster
+    if found.error:
+        yield Needed("bad", title, found.error, cluster=cluster)
+    if found.duty == "elsewhere":
+        yield Needed("warn", f"{title}: {found.reason}", found.message, cluster=cluster)
+    if found.approve:
+        text = next((node.message for node in found.nodes if node.state == "withheld"), "deletions of Nodes")
+        yield Needed("warn", f"{title}: deletions withheld", text, found.approve, cluster=cluster)
+    for one in found.balancers:
+        if one.state in ("failing", "withheld"):
+            kind = "bad" if one.state == "failing" else "warn"
+            yield Needed(kind, f"Load balancer of {one.service}: {one.state}", one.message, cluster=cluster)
+    if found.leftovers:
+        text = f"{len(found.leftovers)} in the cloud, such as {found.leftovers[0]}; hub purge --cloud {cluster}"
+        yield Needed("warn", f"{title}: objects without a Service", text, cluster=cluster)
 
 
 FILTERS: Final[dict[str, Any]] = {

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hub.plugin.clouds import BalancerPort, CloudConflict, Marker, Record, Refused, Step, Uncertain, Wait
+from hub.plugin.clouds import BalancerPort, CloudConflict, Marker, Notice, Record, Refused, Step, Uncertain, Wait
 from tests.support.brightbox_driver import HTTP, HTTPS, KINDS, MARKER, NAME, SERVERS, Scene, balancer, cut_at, scene
 
 CREATE = 7
@@ -499,6 +499,41 @@ async def test_a_renamed_balancer_with_tls_only_gets_its_name_back(it: Scene) ->
     await it.settle(want)
     [put] = [row.body for row in it.fake.log if row.method == "PUT"]
     assert msgspec.json.decode(put) == {"name": NAME}
+
+
+async def test_a_renamed_balancer_with_a_named_address_gets_its_name_back(it: Scene) -> None:
+    """The Cloud IP of the annotation has another name: the balancer is proven by where all its traffic goes."""
+    address = it.fake.account.add_cloud_ip("ours")["id"]
+    want = balancer(settings={"cloudip-allocations": (address,)})
+    await it.settle(want)
+    it.killed()
+    it.only("load_balancers")["name"] = "mine"
+    assert await it.settle(want) == [f"PUT load_balancers/{it.only('load_balancers')['id']}"]
+    assert it.only("load_balancers")["name"] == NAME
+    it.only("load_balancers")["name"] = "mine"
+    it.killed()
+    await it.settle(None)
+    assert it.objects("load_balancers") == []
+    assert it.only("cloud_ips")["id"] == address
+
+
+@pytest.mark.parametrize("other", ["port", "server", "none"])
+async def test_a_record_gives_nobody_a_balancer_that_leads_elsewhere(it: Scene, other: str) -> None:
+    """A balancer with a listener to another port, a node outside the group, or without nodes is somebody else's."""
+    address = it.fake.account.add_cloud_ip("ours")["id"]
+    want = balancer(settings={"cloudip-allocations": (address,)})
+    await it.settle(want)
+    it.killed()
+    theirs = it.only("load_balancers")
+    theirs["name"] = "theirs"
+    if other == "port":
+        theirs["listeners"] = [*theirs["listeners"], {"protocol": "tcp", "in": 25, "out": 30999}]
+    else:
+        theirs["nodes"] = [*theirs["nodes"], {"id": "srv-zzzzz"}] if other == "server" else []
+    planned = await it.plan(want)
+    assert "RecordIgnored" in [item.reason for item in planned if isinstance(item, Notice)]
+    assert [item.reason for item in planned if isinstance(item, Wait)] == ["CloudIPInUse"]
+    assert not [item for item in planned if isinstance(item, Step)]
 
 
 async def test_only_what_is_there_counts(it: Scene) -> None:

@@ -6,8 +6,10 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from hub_provider_ionos import AccountConfig, open_cloud
-from hub_provider_ionos.instances import PROVIDER_ID, IonosInstances, open_controller
+from hub_provider_ionos import open_cloud
+from hub_provider_ionos.config import ControllerConfig
+from hub_provider_ionos.controller import open_controller
+from hub_provider_ionos.instances import PROVIDER_ID, IonosInstances
 from hub_provider_ionos.testing import DATACENTER, PUBLIC, TOKEN, IonosFake
 from hub_testkit.contexts import LocalAccount, LocalHub
 
@@ -31,7 +33,7 @@ async def scene() -> AsyncGenerator[tuple[IonosFake, IonosInstances], None]:
         await stack.enter_async_context(hub)
         shared = await stack.enter_async_context(open_cloud(hub))
         settings = {"datacenters": [DATACENTER], "token": {"env": "TOKEN"}, "apiUrl": fake.url}
-        opened = open_controller(Context(hub), AccountConfig.model_validate(settings), shared)
+        opened = open_controller(Context(hub), ControllerConfig.model_validate(settings), shared)
         yield fake, (await stack.enter_async_context(opened)).instances
 
 

@@ -1,4 +1,4 @@
-"""HubContext, ClusterContext and AccountContext for tests of a provider. They apply the hub's rules without a hub.
+"""Contexts of a hub, a cluster, an account and a cloud for tests of a provider. They apply the hub's rules without one.
 
 Secrets come from a dict, allowed programs and API hosts from sets; everything else is real.
 """
@@ -192,6 +192,31 @@ class LocalAccount:
     def changed(self) -> None:
         """Counts the call in :attr:`changes`."""
         self.changes += 1
+
+
+class LocalCloud(LocalAccount):
+    """A CloudContext: the context of an account, and DNS.
+
+    Args:
+        hub: The hub's context.
+        dns: Host name -> its addresses, or the error of the look-up; change it at any time.
+
+    Attributes:
+        asked: The host names that were looked up.
+    """
+
+    def __init__(self, hub: HubContext, *, dns: Mapping[str, tuple[str, ...] | Exception] | None = None) -> None:
+        super().__init__(hub)
+        self.dns = dict(dns or {})
+        self.asked: list[str] = []
+
+    async def lookup(self, host: str, /) -> tuple[str, ...]:
+        """The addresses in :attr:`dns`; () for any other name."""
+        self.asked.append(host)
+        found = self.dns.get(host, ())
+        if isinstance(found, Exception):
+            raise found
+        return found
 
 
 class LocalCluster(LocalAccount):

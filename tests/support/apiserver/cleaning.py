@@ -37,6 +37,7 @@ NAMESPACED = (
     "/api/v1/configmaps",
     "/api/v1/secrets",
     "/api/v1/serviceaccounts",
+    "/apis/networking.k8s.io/v1/networkpolicies",
     "/apis/policy/v1/poddisruptionbudgets",
     "/apis/apps/v1/deployments",
     "/apis/apps/v1/daemonsets",

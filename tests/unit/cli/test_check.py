@@ -5,13 +5,14 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 import hub.cli
-from hub.cli import cli, limits
+from hub.cli import checking, cli, limits
 
 ROOT = Path(hub.cli.__file__).parents[2]
 
@@ -156,6 +157,49 @@ def test_check_validates_accounts(old: str, new: str, problem: str) -> None:
     assert check(CLOUDS).exit_code == 0, check(CLOUDS).stdout
     result = check(CLOUDS.replace(old, new))
     assert (result.exit_code, problem in result.stdout) == (1, True), result.stdout
+
+
+CLOUD = """\
+version: 1
+clusters:
+  - name: eu
+    kubeconfig: {path: eu}
+    cloud:
+      provider: {name: brightbox, config: {client: {env: A}, secret: {env: B}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("brightbox", "brightbix", "6:24: clusters[0].cloud.provider.name: provider 'brightbix': no installed"),
+        (
+            "brightbox",
+            "inventory",
+            "6:24: clusters[0].cloud.provider.name: provider 'inventory' is no cloud controller",
+        ),
+        ("secret:", "secrat:", "clusters[0].cloud.provider.config.secrat: unknown key (did you mean secret?)"),
+    ],
+)
+def test_check_validates_clouds(old: str, new: str, problem: str) -> None:
+    """The provider of a cloud must be a cloud controller, and accept the configuration."""
+    assert check(CLOUD).output == "f.yaml: ok; 1 cluster, 0 services, 1 cloud\n"
+    result = check(CLOUD.replace(old, new))
+    assert (result.exit_code, problem in result.stdout) == (1, True), result.stdout
+
+
+def test_check_names_a_part_that_a_cloud_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cloud without load balancers needs ``loadBalancers: off``."""
+    real = checking.cloud_type
+    monkeypatch.setattr(checking, "cloud_type", lambda kind: replace(real(kind), parts=frozenset(("nodes",))))
+    result = check(CLOUD)
+    assert "cloud brightbox has no load balancers (write cloud.loadBalancers: off)" in result.stdout
+    assert check(CLOUD + "      loadBalancers: off\n").exit_code == 0
+
+
+def test_check_counts_accounts() -> None:
+    """The summary has the number of accounts, with those that are broken."""
+    assert check(CLOUDS).output == "f.yaml: ok; 0 clusters, 0 services, 1 account\n"
 
 
 def test_check_finds_a_cluster_whose_provider_only_attaches_addresses() -> None:
@@ -344,4 +388,5 @@ def test_check_of_the_example_finds_nothing() -> None:
     result = CliRunner().invoke(cli, ["check", str(ROOT / "clusters.example.yaml")])
 
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1].endswith("clusters.example.yaml: ok; 5 clusters, 3 services")
+    *_, last = result.stdout.splitlines()
+    assert last.endswith("clusters.example.yaml: ok; 5 clusters, 3 services, 1 account, 1 cloud")

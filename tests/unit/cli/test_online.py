@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hub_testkit import SimulatedCluster, make_node, make_service
@@ -25,13 +26,21 @@ services:
 
 
 @pytest.fixture
-async def folder(tmp_path: Path) -> AsyncIterator[Path]:
-    """The files of a hub cluster with Service web, and of two remote clusters with a node each."""
-    async with SimulatedCluster("hub") as here, SimulatedCluster("eu") as eu, SimulatedCluster("us") as us:
-        here.put(make_service("default", "web"))
+async def here() -> AsyncIterator[SimulatedCluster]:
+    """A hub cluster with Service web."""
+    async with SimulatedCluster("hub") as hub_cluster:
+        hub_cluster.put(make_service("default", "web"))
+        yield hub_cluster
+
+
+@pytest.fixture
+async def folder(tmp_path: Path, here: SimulatedCluster) -> AsyncIterator[Path]:
+    """The files of the hub cluster, of eu with node n0, and of us with nodes n1 and n0.rack."""
+    async with SimulatedCluster("eu") as eu, SimulatedCluster("us") as us:
         for number, cluster in enumerate((eu, us)):
             cluster.nodes.add(make_node(f"n{number}", f"10.{number}.0.1"))
             cluster.write_kubeconfig(tmp_path / cluster.name)
+        us.nodes.add(make_node("n0.rack", "10.1.0.2"))
         here.write_kubeconfig(tmp_path / "hub")
         yield tmp_path
 
@@ -82,3 +91,77 @@ async def test_addresses_outside_allowed_cidrs_are_named(folder: Path, capsys: p
     assert not await check(folder, "sources: [{cluster: eu}], ports: [{port: 30443}]", networks="10.9.0.0/16")
     printed = capsys.readouterr().out
     assert "no node is publishable: 10.0.0.1 outside allowedCIDRs; correct allowedCIDRs, or see hub nodes" in printed
+
+
+def web(*ports: dict[str, Any], **spec: Any) -> Any:
+    """Service web with these ports."""
+    service = make_service("default", "web", ports=ports)
+    service["spec"].update(spec)
+    return service
+
+
+A = {"name": "a", "port": 443}
+TRAPS = [
+    pytest.param(
+        web(A, type="NodePort", externalTrafficPolicy="Local"),
+        "ports: [{port: 30443}]",
+        "LocalTrafficPolicy: externalTrafficPolicy of the Service is Local: kube-proxy sends nothing to the 1 of 1",
+        id="policy Local",
+    ),
+    pytest.param(
+        web(A, {"name": "b", "port": 80}),
+        "ports: [{name: a, port: 30443}]",
+        "no source publishes port b (TCP) of the Service, so connections to it fail: add it to the entry's ports",
+        id="a port without endpoints",
+    ),
+    pytest.param(
+        web({**A, "appProtocol": "http"}),
+        "ports: [{name: a, port: 30443, appProtocol: https}]",
+        "appProtocol https of port a (TCP) is in the slices only: consumers that read the Service's",
+        id="appProtocol",
+    ),
+    pytest.param(
+        web(A, clusterIP="None"),
+        "ports: [{port: 30443}]",
+        "the Service is headless, so nothing translates its port 443 (the endpoints listen on 30443) for clients",
+        id="headless with another port",
+    ),
+    pytest.param(
+        web(A),
+        "ports: [{port: 30443}], zoneMap: {eu-1: a}",
+        "ZoneNotMapped: eu: no zone hints: 1 of 1 endpoints are in no known zone, such as 10.0.0.1, which has no zone",
+        id="a node without a zone",
+    ),
+]
+"""(Service, keys of its entry, note)."""
+
+
+@pytest.mark.parametrize(("service", "keys", "note"), TRAPS)
+async def test_traps_of_consumers_are_notes(
+    folder: Path, here: SimulatedCluster, capsys: pytest.CaptureFixture[str], service: Any, keys: str, note: str
+) -> None:
+    """What consumers will stumble over is named, and does not fail."""
+    here.services.delete("web", namespace="default")
+    here.put(service)
+    assert await check(folder, f"sources: [{{cluster: eu}}], {keys}")
+    assert f"default/web   ok, except {note}" in capsys.readouterr().out
+
+
+async def test_a_service_without_traps_has_no_note(
+    folder: Path, here: SimulatedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Equal ports of a headless Service, and an appProtocol that is in the Service too, are no traps."""
+    here.services.delete("web", namespace="default")
+    here.put(web({**A, "port": 30443, "appProtocol": "https"}, clusterIP="None"))
+    assert await check(folder, "sources: [{cluster: eu}], ports: [{port: 30443, appProtocol: https}]")
+    assert "default/web   ok\n" in capsys.readouterr().out
+
+
+async def test_endpoints_without_a_hostname_are_noted(
+    folder: Path, here: SimulatedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a headless Service, nodes n0 and n0.rack would share a DNS name, so neither has one."""
+    here.services.delete("web", namespace="default")
+    here.put(web({**A, "port": 30443}, clusterIP="None"))
+    assert await check(folder, "sources: [{cluster: eu}, {cluster: us}], ports: [{port: 30443}]")
+    assert "2 of 3 endpoints have no hostname, such as 10.0.0.1, so they have no DNS" in capsys.readouterr().out

@@ -149,6 +149,42 @@ def test_an_object_that_was_deleted_by_this_process_is_not_waited_for() -> None:
     assert ensure(scene(HELD, kept, (BALANCER,), found={"address": "a-1"}), young) == Perform(BALANCER)
 
 
+def test_another_object_of_the_kind_that_was_deleted_says_nothing() -> None:
+    """A list may still show the last Service's balancer: the recorded one is waited for until lists must show it."""
+    young = Memory("uid-1", NOW - 5)
+    young.performed(replace(DELETE, request={"path": "addresses/a-1"}, destroys="address"), Done(), NOW - 1)
+    young.performed(replace(DELETE, request={"id": "b-10"}), Done(), NOW - 1)
+    act = remove(scene(HELD, DONE), young)
+    assert isinstance(act, Rest)
+    assert (act.state, act.after) == ("waiting", LAG - 5)
+    young.performed(DELETE, Done(), NOW - 1)
+    assert remove(scene(HELD, DONE), young) == Release()
+
+
+@pytest.mark.parametrize(
+    ("kept", "known", "left"),
+    [
+        (intending("address", "balancer"), Memory("uid-1", NOW - 5), ("address", "balancer")),
+        (intending("address", "balancer"), Memory("uid-1", NOW - 5, intends=frozenset(("address",))), ("balancer",)),
+        (intending("address", "balancer"), Memory("uid-1", NOW - LAG), ()),
+        (
+            intending("balancer"),
+            memory(intends=frozenset(("balancer",)), uncertain={"balancer": NOW + 1}),
+            ("balancer",),
+        ),
+        (Kept(replace(DONE.record, ids={**FOUND, "balancer": "b-0"}), "eu"), Memory("uid-1", NOW - 5), ("balancer",)),
+    ],
+    ids=["another's", "partly another's", "visible by now", "without an answer", "not the recorded one"],
+)
+def test_an_intent_outlives_a_publish_until_its_objects_must_be_visible(
+    kept: Kept, known: Memory, left: tuple[str, ...]
+) -> None:
+    """What was found may be older objects of the name, so the next process must still look for the intended ones."""
+    act = ensure(scene(HELD, kept, found=FOUND, ingress=INGRESS), known)
+    assert isinstance(act, Publish)
+    assert (act.record.intent.make if act.record.intent else ()) == left
+
+
 def test_nothing_is_created_soon_after_a_takeover() -> None:
     """``creates_after`` holds creations back, and observations that began before it do not count (2.4)."""
     known = memory(intends=frozenset(("address",)))

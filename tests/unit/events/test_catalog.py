@@ -115,4 +115,6 @@ def test_source_reasons_have_an_event_per_cluster() -> None:
         "ProviderFailed",
         "RemovalWithheld",
         "WrongCluster",
+        "ZoneNotInHub",
+        "ZoneNotMapped",
     }

@@ -30,7 +30,7 @@ def test_a_change_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     """Another comment in values.yaml: both files are out of date until they are written again."""
     copy = tmp_path / "helm" / "endpointslice-hub"
     (copy / "files").mkdir(parents=True)
-    for name in ("README.md", "values.schema.json", "files/netipallocation.yaml"):
+    for name in ("README.md", "values.schema.json", "files/netipallocation.yaml", "files/cloud-policies.yaml"):
         (copy / name).write_text((CHART / name).read_text())
     (copy / "values.yaml").write_text(VALUES.replace("# -- Number of Pods. One", "# -- Number of replicas. One"))
     for name, value in {"ROOT": tmp_path, "CHART": copy}.items():

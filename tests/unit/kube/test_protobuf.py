@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.kube import protobuf
-from hub.kube.protobuf import CACHED_ENDPOINTS, CACHED_LISTS, CACHED_VALUE_LENGTH, MAGIC, ProtobufError, SliceEncoder
+from hub.kube.protobuf import CACHED_ENDPOINTS, CACHED_LISTS, CACHED_VALUE_LENGTH, MAGIC, SliceEncoder
 from hub.model import (
     PUBLISHED,
     Conditions,
@@ -21,6 +21,7 @@ from hub.model import (
     Port,
     Slice,
 )
+from hub.runtime.protowire import ProtobufError
 from tests.support import build
 
 

@@ -16,12 +16,13 @@ import yaml
 from click.testing import CliRunner
 
 from hub.cli import cli
-from hub.cli.plugin import MAX_NAME, UNKNOWN, clone, package
+from hub.cli.plugin import KINDS as PACKAGES
+from hub.cli.plugin import MAX_NAME, UNKNOWN, Kind, clone, package
 from hub.registry.load import load
 from tests.support.registry import strict
 
 ROOT = Path(__file__).parents[3]
-KINDS: Mapping[str, tuple[str, ...]] = {"acme": (), "my-cloud-2": ("--endpoints",)}
+KINDS: Mapping[str, tuple[str, ...]] = {"acme": (), "my-cloud-2": ("--endpoints",), "my-cloud-3": ("--cloud",)}
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +32,13 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     for name, options in KINDS.items():
         done = CliRunner().invoke(cli, ["plugin", "new", name, "--directory", str(folder / name), *options])
         assert done.exit_code == 0, done.output
-        assert f"wrote {folder / name}: 8 files" in done.stdout
+        assert f"wrote {folder / name}: {9 if options == ('--cloud',) else 8} files" in done.stdout
     return {name: folder / name for name in KINDS}
 
 
 def run(folder: Path, *command: str) -> str:
     """Run a module of this environment in the package's folder, and return its output."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "testkit" / "src")))}
     done = subprocess.run(
         [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -50,8 +51,7 @@ def test_a_new_package_passes_its_tests(packages: Mapping[str, Path], name: str)
     """A new package passes its own tests and the conformance suite."""
     said = run(packages[name], "pytest", "-q", "-p", "no:cacheprovider")
     assert "failed" not in said
-    kind = "watch" if "--endpoints" in KINDS[name] else "resolve"
-    assert int(said.rpartition("\n")[0].rpartition("\n")[2].split(" passed")[0]) > 20, kind
+    assert int(said.rpartition("\n")[0].rpartition("\n")[2].split(" passed")[0]) > 20, KINDS[name]
 
 
 def test_a_new_package_is_installed_as_the_command_says(tmp_path: Path) -> None:
@@ -103,10 +103,10 @@ def test_a_new_package_is_formatted_and_linted(packages: Mapping[str, Path], nam
     run(packages[name], "ruff", "check", "--no-cache", ".")
 
 
-@pytest.mark.parametrize("endpoints", [False, True])
-def test_the_longest_name_fits_into_the_lines(tmp_path: Path, endpoints: bool) -> None:
+@pytest.mark.parametrize("kind", PACKAGES)
+def test_the_longest_name_fits_into_the_lines(tmp_path: Path, kind: Kind) -> None:
     """A package with the longest name is formatted correctly, too."""
-    for path, text in package("a" * MAX_NAME, endpoints=endpoints).items():
+    for path, text in package("a" * MAX_NAME, kind).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     run(tmp_path, "ruff", "format", "--check", "--no-cache", ".")
@@ -138,8 +138,12 @@ def test_the_readme_shows_a_registry_that_loads(packages: Mapping[str, Path], na
     text = (packages[name] / "README.md").read_text()
     clusters = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     service = {"name": "web", "namespace": "edge", "sources": [{"cluster": "eu"}], "ports": [{"port": 80}]}
-    (tmp_path / "clusters.yaml").write_text(yaml.safe_dump({"version": 1, **clusters, "services": [service]}))
-    assert strict(load(tmp_path / "clusters.yaml")).clusters["eu"].provider.name == name
+    services = [] if "--cloud" in KINDS[name] else [service]
+    (tmp_path / "clusters.yaml").write_text(yaml.safe_dump({"version": 1, **clusters, "services": services}))
+    cluster = strict(load(tmp_path / "clusters.yaml")).clusters["eu"]
+    provider = cluster.cloud.provider if cluster.cloud is not None else cluster.provider
+    assert provider is not None
+    assert provider.name == name
 
 
 @pytest.mark.parametrize("name", ["", "Bad", "1st", "a_b", "a--b", "-a", "a-", "a" * (MAX_NAME + 1), "a/b", "a\n"])
@@ -153,8 +157,8 @@ def test_a_name_no_provider_can_have_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["a", "a" * MAX_NAME, "node", "found", "s3", "x-1-y", "class"])
 def test_every_name_makes_a_package_that_compiles(name: str) -> None:
     """Packages compile for short and long names, and for names that resemble words of the API."""
-    for endpoints in (False, True):
-        for path, text in package(name, endpoints=endpoints).items():
+    for kind in PACKAGES:
+        for path, text in package(name, kind).items():
             if path.endswith(".py"):
                 compile(text, path, "exec")
 
@@ -164,6 +168,15 @@ def test_a_name_that_is_installed_is_refused() -> None:
     done = CliRunner().invoke(cli, ["plugin", "new", "node-addresses"])
     assert done.exit_code == 2
     assert "provider 'node-addresses' exists: endpointslice-hub-node-addresses" in done.stderr
+
+
+def test_a_package_has_one_kind(tmp_path: Path) -> None:
+    """A provider that brings endpoints is no cloud."""
+    options = ["--endpoints", "--cloud", "--directory", str(tmp_path / "acme")]
+    done = CliRunner().invoke(cli, ["plugin", "new", "acme", *options])
+    assert done.exit_code == 2
+    assert "choose one" in done.stderr
+    assert not (tmp_path / "acme").exists()
 
 
 def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ WHOLE = [
         "version: 1\ndefaults: {health: {mode: tcp, path: /, ca: a}}\n",
         [
             "f:2:32: defaults.health.path: has no effect with mode tcp (it needs mode http or https)",
-            "f:2:41: defaults.health.ca: has no effect with mode tcp (it needs mode https)",
+            "f:2:41: defaults.health.ca: has no effect with mode tcp (it needs mode https or grpcs)",
         ],
     ),
     (
@@ -363,7 +363,7 @@ ENTRY = [
         LABELS + "    health: {mode: false}\n",
         [
             (
-                "f:6:20: clusters[0].health.mode: must be off, tcp, http or https, not false (true/false) "
+                "f:6:20: clusters[0].health.mode: must be off, tcp, http, https, grpc or grpcs, not false (true/false) "
                 '(write "off" in quotes)'
             )
         ],
@@ -541,8 +541,18 @@ ENTRY = [
     ),
     (
         SOURCES,
-        SOURCES + "    drain: 5s\n",
-        ["f:15:5: services[0].drain: draining: not in this version (leave the key out)"],
+        SOURCES + "    drain: 25h\n",
+        ['f:15:12: services[0].drain: is not between 0s and 24h: "25h"'],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    drain: -5s\n",
+        ['f:15:12: services[0].drain: must not be negative: "-5s"'],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    drain: 30\n",
+        ["f:15:12: services[0].drain: must be a duration with a unit, not the number 30 (write 30s for seconds)"],
     ),
     (
         SOURCES,
@@ -600,10 +610,24 @@ ENTRY = [
         SOURCES,
         SOURCES + "    health: {mode: http, insecure: true, ca: a.pem}\n",
         [
-            "f:15:26: services[0].health.insecure: has no effect with mode http (it needs mode https)",
+            "f:15:26: services[0].health.insecure: has no effect with mode http (it needs mode https or grpcs)",
             "f:15:42: services[0].health.ca: cannot be combined with insecure: true (keep one of the two)",
-            "f:15:42: services[0].health.ca: has no effect with mode http (it needs mode https)",
+            "f:15:42: services[0].health.ca: has no effect with mode http (it needs mode https or grpcs)",
         ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    health: {mode: grpc, headers: {A: b}, serverName: a, grpcService: a b, host: a}\n",
+        [
+            "f:15:26: services[0].health.headers: has no effect with mode grpc (it needs mode http or https)",
+            "f:15:43: services[0].health.serverName: has no effect with mode grpc (it needs mode https or grpcs)",
+            'f:15:71: services[0].health.grpcService: is not the name of a gRPC service: "a b" (such as shop.v1.Cart)',
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    health: {mode: https, grpcService: a}\n",
+        ["f:15:27: services[0].health.grpcService: has no effect with mode https (it needs mode grpc or grpcs)"],
     ),
     (
         SOURCES,
@@ -647,7 +671,7 @@ ENTRY = [
         SOURCES,
         SOURCES + "    health: {mode: tpc, port: 1, healthCheckNodePort: a/b}\n",
         [
-            'f:15:20: services[0].health.mode: must be off, tcp, http or https, not the text "tpc" (did you mean tcp?)',
+            'f:15:20: services[0].health.mode: must be off, tcp, http, https, grpc or grpcs, not the text "tpc" (did you mean tcp?)',
             "f:15:34: services[0].health.healthCheckNodePort: cannot be combined with port (keep one of the two)",
         ],
     ),
@@ -755,7 +779,7 @@ ENTRY = [
     (
         SOURCES,
         SOURCES + "    health: {mode: [tcp]}\n",
-        ["f:15:20: services[0].health.mode: must be off, tcp, http or https, not a list"],
+        ["f:15:20: services[0].health.mode: must be off, tcp, http, https, grpc or grpcs, not a list"],
     ),
     (
         "{cluster: alpha}",

@@ -391,6 +391,8 @@ ONE_LINE = "must be non-empty text on one line"
         (values.host, NAME, NAME),
         (values.host, "Shop.example.com:8443", "Shop.example.com:8443"),
         (values.http_path, "/healthz?ready=1", "/healthz?ready=1"),
+        (values.grpc_service, "", ""),
+        (values.grpc_service, "s" * 253, "s" * 253),
         (values.status_range, 100, (100, 100)),
         (values.status_range, 599, (599, 599)),
         (values.status_range, "100-599", (100, 599)),

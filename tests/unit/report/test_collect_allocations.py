@@ -317,7 +317,7 @@ def test_text_has_the_names_of_ip_address_controller(accept: str) -> None:
     scene = StillAllocations()
     hub = hub_with(scene)
     collected = collect(hub, cast("Any", scene), ENV)
-    _, body = Metrics(hub)._encode(collected, accept)
+    _, body = Metrics(Collector(hub))._encode(collected, accept)
     lines = body.decode().splitlines()
     for line in (
         "# TYPE netipallocation_reserved_ips_total gauge",

@@ -6,7 +6,8 @@ import asyncio
 import base64
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +18,8 @@ from hub_provider_brightbox.shapes import Object, as_list, as_object, as_objects
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
+
+T = TypeVar("T")
 
 DEFAULT_URL: Final = "https://api.gb1.brightbox.com"
 LIMIT: Final = 64 << 20
@@ -180,6 +183,17 @@ class Client:
                 ) from None
             self._token, self._renew_at = token, self._hub.clock.now() + life * RENEW_AT
             return token
+
+
+async def together(*calls: Coroutine[Any, Any, T]) -> list[T]:
+    """The results of calls that run at once; if one fails, the others are cancelled before the error is raised."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _read(answer: ClientResponse, what: str, kind: type[TransientProviderError]) -> bytes:

@@ -26,7 +26,7 @@ from hub.plugin.clouds import (
     Uncertain,
 )
 from hub_provider_brightbox import plan as planning
-from hub_provider_brightbox.client import DEFAULT_URL, Client
+from hub_provider_brightbox.client import DEFAULT_URL, Client, together
 from hub_provider_brightbox.instances import PROVIDER_ID, BrightboxInstances
 from hub_provider_brightbox.inventory import KINDS, PATHS, Inventory, certified, clean, inventory, is_secure
 from hub_provider_brightbox.shapes import Object
@@ -71,7 +71,7 @@ class BrightboxBalancers:
 
         Lists of another account than before are an error: an API client belongs to one account for ever.
         """
-        lists = await asyncio.gather(*(self._client.list(PATHS[kind]) for kind in KINDS))
+        lists = await together(*(self._client.list(PATHS[kind]) for kind in KINDS))
         found = inventory(dict(zip(KINDS, lists, strict=True)), self._before)
         before = self._before.account if self._before is not None else ""
         if before and found.account not in ("", before):
@@ -80,7 +80,7 @@ class BrightboxBalancers:
         self._before = found
         named = {name: want for want in wanted for name in (want.name, *want.former_names)}
         balancers = [each for each in found.of("load_balancer").values() if clean(each.get("name")) in named]
-        details = await asyncio.gather(*(self._detail(each) for each in balancers if is_secure(each)))
+        details = await together(*(self._detail(each) for each in balancers if is_secure(each)))
         found = found.changed("load_balancer", lambda objects: objects.update({each["id"]: each for each in details}))
         known = {name for each in details for name in certified(each) or ()}
         asked = {str(name) for want in wanted for name in _list(want.settings.get("ssl-domains"))} - known
@@ -102,7 +102,7 @@ class BrightboxBalancers:
             except (TransientProviderError, TimeoutError):
                 return ()
 
-        return dict(zip(domains, await asyncio.gather(*map(look, domains)), strict=True))
+        return dict(zip(domains, await together(*map(look, domains)), strict=True))
 
     def names(self, seen: Inventory, /) -> Mapping[str, tuple[str, ...]]:
         """See :class:`hub.plugin.clouds.Balancers`."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 from hub.plugin.clouds import Absent, CloudNode, Instance, InstanceAnswer, NodeAddress, Unknown
-from hub_provider_brightbox.client import Client
+from hub_provider_brightbox.client import Client, together
 from hub_provider_brightbox.shapes import Object, as_object, as_objects
 
-PROVIDER_ID: Final = re.compile(r"brightbox://(?P<id>srv-[0-9a-z]{5,})")
-SERVER: Final = re.compile(r"srv-[0-9a-z]{5,}")
+PROVIDER_ID: Final = re.compile(r"brightbox://(?P<id>srv-[0-9a-z]{5,32})")
+SERVER: Final = re.compile(r"srv-[0-9a-z]{5,32}")
 FEW: Final = 5
 """Up to so many machines are asked for singly."""
 PRIVATE: Final = ip_network("10.0.0.0/8")
@@ -38,7 +37,7 @@ class BrightboxInstances:
         wanted = {node.name: found for node in nodes if (found := _id(node))}
         ids = sorted(set(wanted.values()))
         if len(ids) <= FEW:
-            servers = dict(zip(ids, await asyncio.gather(*map(self._server, ids)), strict=True))
+            servers = dict(zip(ids, await together(*map(self._server, ids)), strict=True))
         else:
             listed = {str(server["id"]): server for server in await self._client.list("servers")}
             servers = {id_: listed.get(id_) for id_ in ids}

@@ -1,7 +1,8 @@
 """Which objects of an account belong to one balancer.
 
 A name says whose an object is. An id in the record says it only together with a proof, since whoever may edit the
-Service may edit its record: the hub's marker, or that it is joined to an object which is the balancer's by its name.
+Service may edit its record: the hub's marker, that it is joined to an object which is the balancer's by its name, or
+that all its traffic goes to the Service.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 from hub.plugin.clouds import Marker, Record
-from hub_provider_brightbox.inventory import KINDS, LIVE, Inventory, Kind, clean, mapped_to
-from hub_provider_brightbox.shapes import Object, part_id
+from hub_provider_brightbox.inventory import KINDS, LIVE, Inventory, Kind, clean, mapped_to, rule_of, servers_of
+from hub_provider_brightbox.shapes import Object, as_objects, ids, part_id
 
 
 class Ours(msgspec.Struct, frozen=True):
@@ -81,10 +82,27 @@ def _proven(kind: Kind, each: Object, record: Record, found: Mapping[Kind, Objec
         case "firewall_policy":
             return "server_group" in found and part_id(each, "server_group") == found["server_group"]["id"]
         case "load_balancer":
-            return each["id"] in addressed
+            return each["id"] in addressed or _leads_here(each, record, found)
         case "cloud_ip":
             mapped = "load_balancer" in found and mapped_to(each) == found["load_balancer"]["id"]
             return mapped and kind in record.made
+
+
+def _leads_here(balancer: Object, record: Record, found: Mapping[Kind, Object]) -> bool:
+    """Whether all traffic of a balancer goes to the Service: to servers of its group, and to ports of its rule.
+
+    A nodePort belongs to one Service of a cluster, so nobody can get a balancer that does not serve them already. The
+    Cloud IP of an annotation proves nothing: anybody may name it.
+    """
+    names = (record.name, *record.former_names)
+    rule = rule_of(found.get("firewall_policy"), names)
+    ports = set(str((rule or {}).get("destination_port") or "").replace(" ", "").split(","))
+    servers, listeners = ids(balancer, "nodes"), as_objects(balancer.get("listeners"))
+    return (
+        bool(servers and listeners)
+        and servers <= servers_of(found.get("server_group"))
+        and all(str(each.get("out")) in ports for each in listeners)
+    )
 
 
 def _rank(kind: Kind, each: Object, record: Record, joined: set[str]) -> tuple[bool, bool, bool, str, str]:

@@ -53,7 +53,7 @@ def hub_register_providers() -> Iterable[ProviderType]:
 
 def _controller() -> CloudType:
     """The capability of a cloud controller; imported when a cluster first uses it."""
-    from hub_provider_ionos.instances import TYPE
+    from hub_provider_ionos.controller import TYPE
 
     return TYPE
 

@@ -99,7 +99,7 @@ class IonosAddresses:
         fleets = await self._servers(self._hub.clock.now())
         for datacenter in fleets:
             if datacenter not in self._regions:
-                self._regions[datacenter] = await self._calls.region(datacenter)
+                self._regions[datacenter] = reserved.region_of(await self._calls.location(datacenter))
         return {id_: reserved.instance_state(id_, fleets, self._regions) for id_ in instances}
 
     # --- steps -----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ in a thread, with the first request.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -21,9 +22,18 @@ from hub.plugin import (
     TerminalProviderError,
     TransientProviderError,
 )
+from hub.plugin.clouds import Uncertain
 from hub_provider_ionos import inventory
 from hub_provider_ionos.account import Account, Login, Usage
-from hub_provider_ionos.failures import RetryLater, Unauthorised, describe_connection_error, error_for, refusal
+from hub_provider_ionos.failures import (
+    RetryLater,
+    Unauthorised,
+    cloud_error,
+    describe_connection_error,
+    error_for,
+    may_have_arrived,
+    refusal,
+)
 from hub_provider_ionos.inventory import Fleet, Malformed, Page, PoolNode
 from hub_provider_ionos.permit import NotSent, Permit
 from hub_provider_ionos.sdk import Sdk, open_sdk
@@ -57,6 +67,7 @@ class Call(NamedTuple):
         options: Keyword arguments of the method.
         write: Whether it is a change. Its answer is the path in the header Location, or None.
         permit: Of a change; it is asked immediately before the change is sent.
+        cloud: Whether it changes an object of a load balancer: its errors are those that the cloud controller knows.
     """
 
     about: str
@@ -66,6 +77,7 @@ class Call(NamedTuple):
     options: Mapping[str, object]
     write: bool = False
     permit: Permit | None = None
+    cloud: bool = False
 
 
 class Api:
@@ -234,7 +246,8 @@ class Api:
                     f"{self.account.url} does not answer for {call.about} within {ANSWER:g} s"
                 ) from error
             except Malformed as error:
-                raise TransientProviderError(f"{self.account.url}: {call.about}: {error}") from error
+                kind = Uncertain if call.cloud else TransientProviderError
+                raise kind(f"{self.account.url}: {call.about}: {error}") from error
             except NotSent as error:
                 raise TransientProviderError(f"{self.account.url}: {call.about} was not sent: {error}") from error
             except TerminalProviderError:  # the proxy cannot be used
@@ -269,9 +282,14 @@ class Api:
         text = self.last_secret = await self._read_secret(reload=reload)
         if self.account.username:
             return Login(username=self.account.username, password=text)
-        if not text.isascii() or not text.isprintable() or " " in text:
+        token = _token_of(text)
+        if not token.isascii() or not token.isprintable() or " " in token:
             raise CredentialError(f"{self.account.credential} holds characters a token cannot have")
-        return Login(token=text)
+        return Login(token=token)
+
+    def redact(self, text: str) -> str:
+        """Removes credentials from a text of the API; the hub does not know a token that is a part of its file."""
+        return self._hub.redact(text.replace(_token_of(self.last_secret) or "\0", "***"))
 
     # --- rate limit and errors -------------------------------------------------------------------------
 
@@ -284,18 +302,30 @@ class Api:
             return TerminalProviderError(f"the package ionoscloud cannot be imported: {error}")
         refused = refusal(error)
         if refused is None:
-            return TransientProviderError(
-                f"{self.account.url} does not answer for {call.about}: {describe_connection_error(error)}"
-            )
+            kind = Uncertain if call.cloud and may_have_arrived(error) else TransientProviderError
+            return kind(f"{self.account.url} does not answer for {call.about}: {describe_connection_error(error)}")
         if refused.headers:
             self._note(refused.headers)
         self.usage.limited += refused.status == 429
-        said = self._hub.redact(refused.said)
+        said = self.redact(refused.said)
         what = f"{self.account.url} answers {refused.status} for {call.about}" + (f": {said}" if said else "")
-        found = error_for(refused, what, self.account.credential, self._hub.clock.wall(), write=call.write)
+        found = (cloud_error(refused, what) if call.cloud else None) or error_for(
+            refused, what, self.account.credential, self._hub.clock.wall(), write=call.write
+        )
         if isinstance(found, RetryLater):
             self._blocked_until = self._hub.clock.now() + (found.retry_after or 0.0)
         return found
+
+
+def _token_of(text: str) -> str:
+    """The token in a credential: the text itself, or the first one of ``{"tokens": […]}``, as IONOS mounts it."""
+    if not text.startswith("{"):
+        return text
+    try:
+        found: object = json.loads(text)["tokens"][0]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return text
+    return found if isinstance(found, str) else text
 
 
 def _keep(identity: str, item: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:

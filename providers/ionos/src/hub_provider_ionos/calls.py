@@ -64,8 +64,8 @@ class Calls:
         blocks = await self._api.whole_list(call, inventory.uuid_of, reserved.block)
         return {address: said for block in blocks for address, said in block.items()}
 
-    async def region(self, datacenter: str) -> str:
-        """Returns the region of a data center."""
+    async def location(self, datacenter: str) -> str:
+        """Returns the location of a data center, such as ``de/fra``."""
         about = f"the location of data center {datacenter}"
         call = Call(about, "DataCentersApi", "datacenters_find_by_id", (datacenter,), {"depth": 1})
         return await self._api.ask(call, _location)
@@ -106,7 +106,7 @@ class Calls:
             write=True,
             permit=permit,
         )
-        return await self._api.ask(call, _request_id)
+        return await self._api.ask(call, request_id)
 
     async def progress(self, request: str) -> Progress:
         """Returns the state of a change.
@@ -116,7 +116,7 @@ class Calls:
         """
         call = Call(f"the state of request {request}", "RequestsApi", "requests_status_get", (request,), {})
         found = await self._api.ask(call, _progress)
-        return Progress(found.status, self._hub.redact(found.message))
+        return Progress(found.status, self._api.redact(found.message))
 
     async def change_in_progress(self, card: Card) -> str:
         """Returns the id of the request that changes a NIC now, for one whose own answer was lost.
@@ -138,10 +138,10 @@ def _location(data: object) -> str:
     location = _mapping(_mapping(data, "the answer").get("properties"), "properties").get("location")
     if not isinstance(location, str):
         raise Malformed("location is missing")
-    return reserved.region_of(location)
+    return location
 
 
-def _request_id(location: object) -> str:
+def request_id(location: object) -> str:
     """Returns the id in the header Location. The rest is not followed: it could lead to another host."""
     found = re.search(r"/requests/([0-9a-fA-F-]{36})(?:/|$)", location) if isinstance(location, str) else None
     identity = as_uuid(found[1]) if found else ""

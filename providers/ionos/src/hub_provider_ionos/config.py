@@ -126,6 +126,22 @@ class AccountConfig(BaseModel):
         return urlsplit(self.api_url).netloc
 
 
+class Lans(BaseModel):
+    """The LANs of load balancers whose Services name none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    listener: Lan = Field(description="The LAN that connections come from; public for a public address.")
+    target: Lan = Field(description="The LAN on which load balancers reach the nodes.")
+
+
+class ControllerConfig(AccountConfig):
+    """``cloud.provider.config``: as for addresses, and what the cloud controller needs."""
+
+    lans: Lans | None = Field(default=None, description="The LANs of load balancers; annotations can name others.")
+    private: bool = Field(default=False, description="State no addresses on public LANs for Nodes.")
+
+
 class IonosConfig(AccountConfig):
     """Where a cluster's nodes are looked up: data centers, LANs and the credential for the API."""
 

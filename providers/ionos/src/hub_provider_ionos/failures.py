@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from hub.plugin import ProviderError, TerminalProviderError, TransientProviderError
 from hub.plugin.addresses import AddressConflict, QuotaExceeded
+from hub.plugin.clouds import CloudConflict, CloudRefusal, Uncertain
 
 RATE_LIMITED: Final = 60.0
 """Seconds to wait after a 429 without Retry-After: the API's limits are per minute."""
@@ -22,6 +23,12 @@ MAX_WAIT: Final = 3600.0
 
 _BUSY: Final = re.compile(r"(?i)\b(busy|locked|in progress|provisioning|currently being|cannot be executed)\b")
 """In the text of a refused change: another change has to end first."""
+
+_QUOTA: Final = re.compile(r"(?i)\b(quota|resource limits?|contract limits?|limits? exceeded|exceeds? the limits?)\b")
+"""In the text of a refused creation: the contract allows no more. The codes are not documented."""
+
+_TAKEN: Final = re.compile(r"(?i)\b(already|in use)\b")
+"""In the text of a refused change: something is there that the lists did not show."""
 
 
 class Unauthorised(ProviderError):
@@ -83,6 +90,33 @@ def error_for(refused: Refusal, what: str, credential: str, wall: float, *, writ
     if 300 <= status <= 399:
         return TerminalProviderError(f"{what}; redirects are not followed, correct apiUrl")
     return TransientProviderError(what) if status == 408 or status >= 500 else TerminalProviderError(what)
+
+
+def cloud_error(refused: Refusal, what: str) -> ProviderError | None:
+    """Returns the error of a refused change of a load balancer; None if :func:`error_for` knows it.
+
+    Args:
+        refused: The answer.
+        what: The API, the status and the request, in words.
+    """
+    status = refused.status
+    if status >= 500:
+        return Uncertain(what)  # a gateway in between may have lost the answer
+    if status in (400, 402, 403, 422) and _QUOTA.search(refused.said):
+        return QuotaExceeded(f"{what}; raise the limits of the contract, or delete what is not needed")
+    if status == 409 or (status in (400, 422) and (_BUSY.search(refused.said) or _TAKEN.search(refused.said))):
+        return CloudConflict(what)
+    return CloudRefusal(what) if status in (400, 422) else None
+
+
+def may_have_arrived(error: BaseException) -> bool:
+    """Whether a request without an answer may have reached the API: not if there was no connection."""
+    current: BaseException | None = error
+    while current is not None:
+        if type(current).__name__ in ("NewConnectionError", "NameResolutionError", "ConnectTimeoutError", "ProxyError"):
+            return False
+        current = current.__cause__ or current.__context__
+    return True
 
 
 def _api_error(error: BaseException) -> Any:

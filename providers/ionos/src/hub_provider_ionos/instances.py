@@ -1,26 +1,19 @@
-"""The capability of a cloud controller: the servers behind Nodes. There are no load balancers yet."""
+"""The servers behind Nodes, for the cloud controller."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from hub.plugin import HubContext, Node
-from hub.plugin.clouds import Absent, CloudContext, CloudNode, CloudType, Instance, InstanceAnswer, NodeAddress, Unknown
+from hub.plugin.clouds import Absent, CloudNode, Instance, InstanceAnswer, NodeAddress, Unknown
 from hub_provider_ionos import match
-from hub_provider_ionos.addresses import REFRESH
 from hub_provider_ionos.calls import Calls
-from hub_provider_ionos.cloud import Cloud
-from hub_provider_ionos.config import AccountConfig
 from hub_provider_ionos.feed import Feed
 from hub_provider_ionos.inventory import Fleet, Server
-from hub_provider_ionos.listing import Key
-from hub_provider_ionos.provider import account_of
-from hub_provider_ionos.reserved import STOPPED
+from hub_provider_ionos.reserved import STOPPED, region_of
 
 PROVIDER_ID: Final = re.compile(r"ionos:/{2,3}(?P<id>[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})")
 
@@ -32,12 +25,21 @@ class IonosInstances:
         calls: Sends the requests about data centers.
         feeds: The list of servers of each data center, shared with the clusters of the hub.
         hub: The hub's services.
+        private: Whether addresses on public LANs are left out.
     """
 
-    def __init__(self, calls: Calls, feeds: Mapping[str, Callable[[], Feed[Fleet]]], hub: HubContext) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        feeds: Mapping[str, Callable[[], Feed[Fleet]]],
+        hub: HubContext,
+        *,
+        private: bool = False,
+    ) -> None:
         self._calls = calls
         self._feeds = feeds
         self._hub = hub
+        self._private = private
         self._regions: dict[str, str] = {}
 
     async def instances(self, nodes: Sequence[CloudNode], /) -> Mapping[str, InstanceAnswer]:
@@ -47,7 +49,7 @@ class IonosInstances:
         fleets = dict(zip(self._feeds, (listing.value for listing in lists), strict=True))
         for datacenter in fleets:
             if datacenter not in self._regions:
-                self._regions[datacenter] = await self._calls.region(datacenter)
+                self._regions[datacenter] = region_of(await self._calls.location(datacenter))
         return {node.name: self._answer(node, fleets) for node in nodes}
 
     def _answer(self, node: CloudNode, fleets: Mapping[str, Fleet]) -> InstanceAnswer:
@@ -64,54 +66,26 @@ class IonosInstances:
         return Instance(
             node.provider_id or f"ionos://{server.id}",
             "stopped" if server.vm_state in STOPPED - {"CRASHED"} else "running",
-            _addresses(server, fleets[datacenter]),
+            self._addresses(server, fleets[datacenter]),
             server.zone,
             self._regions[datacenter],
             server.instance_type,
         )
 
+    def _addresses(self, server: Server, fleet: Fleet) -> tuple[NodeAddress, ...]:
+        found = ((lan in fleet.public, ip) for lan, ip in own_addresses(server, fleet))
+        return tuple(
+            NodeAddress("ExternalIP" if public else "InternalIP", ip)
+            for public, ip in found
+            if not (public and self._private)
+        )
 
-def _addresses(server: Server, fleet: Fleet) -> tuple[NodeAddress, ...]:
-    """The server's own addresses: those of failover groups belong to several servers and are left out."""
-    return tuple(
-        NodeAddress("ExternalIP" if nic.lan in fleet.public else "InternalIP", ip)
+
+def own_addresses(server: Server, fleet: Fleet) -> list[tuple[int, str]]:
+    """LAN and address: those of failover groups belong to several servers and are left out; private LANs come first."""
+    return [
+        (nic.lan, ip)
         for nic in sorted(server.nics, key=lambda nic: nic.lan in fleet.public)
         for ip in nic.ips
         if (nic.lan, ip) not in fleet.failover and (nic.lan, ip) not in fleet.holders
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class IonosController:
-    """An open cloud, without load balancers."""
-
-    instances: IonosInstances
-    balancers: None = None
-
-
-class _User:
-    """Uses the lists: one for each time that a cloud is opened."""
-
-    def __init__(self, context: CloudContext) -> None:
-        self.changed = context.changed
-
-
-@asynccontextmanager
-async def open_controller(
-    context: CloudContext, config: AccountConfig, cloud: Cloud, /
-) -> AsyncGenerator[IonosController, None]:
-    """Opens the cloud. Sends no request yet.
-
-    Raises:
-        TerminalProviderError: As :func:`hub_provider_ionos.open_provider`.
-    """
-    login, user = await account_of(context, config), _User(context)
-    async with AsyncExitStack() as stack:
-        feeds: dict[str, Callable[[], Feed[Fleet]]] = {}
-        for datacenter in config.datacenters:
-            key = Key(login, "datacenter", datacenter)
-            feeds[datacenter] = await stack.enter_async_context(cloud.feed(user, key, REFRESH))
-        yield IonosController(IonosInstances(Calls(context.hub, cloud.api(login)), feeds, context.hub))
-
-
-TYPE: Final = CloudType(open_controller, PROVIDER_ID, AccountConfig, parts=frozenset({"nodes"}))
+    ]

@@ -1,4 +1,4 @@
-"""The SDK's HTTP transport: GET and PATCH, no redirects, no repetitions, limits of the time and size of an answer.
+"""The SDK's HTTP transport: no redirects, no repetitions, limits of the time and size of an answer.
 
 It replaces ``ionoscloud.rest.RESTClientObject``, which waits as long as bytes trickle in and reads any size; no setting
 of the SDK changes that (docs/adr/0020-ionos-transport.md). It blocks: call it in a thread.
@@ -191,6 +191,31 @@ class Transport:
     ) -> Answer:
         """Sends a PATCH request with a JSON body, like :meth:`GET`."""
         return self._send("PATCH", url, headers, query_params, _request_timeout, json.dumps(body).encode())
+
+    def POST(  # noqa: N802 - the SDK's name
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        query_params: Sequence[tuple[str, str]] | None = None,
+        post_params: object = None,  # noqa: ARG002 - the SDK's signature
+        _preload_content: bool = True,
+        _request_timeout: tuple[float, float] = (CONNECT, READ),
+        body: object = None,
+    ) -> Answer:
+        """Sends a POST request with a JSON body, like :meth:`GET`. It is never repeated."""
+        return self._send("POST", url, headers, query_params, _request_timeout, json.dumps(body).encode())
+
+    def DELETE(  # noqa: N802 - the SDK's name
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        query_params: Sequence[tuple[str, str]] | None = None,
+        _preload_content: bool = True,
+        _request_timeout: tuple[float, float] = (CONNECT, READ),
+        body: object = None,  # noqa: ARG002 - the SDK's signature
+    ) -> Answer:
+        """Sends a DELETE request, like :meth:`GET`."""
+        return self._send("DELETE", url, headers, query_params, _request_timeout)
 
     def _send(
         self,

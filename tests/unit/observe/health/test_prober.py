@@ -17,7 +17,8 @@ from hub_testkit.simulator.identity import AUTHORITY, server_tls
 
 from hub.decide.checks import Check
 from hub.observe.health import prober as engine
-from hub.observe.health.flights import HttpFlight, HttpsFlight, Opener, TcpFlight
+from hub.observe.health.flights import Opener, StreamFlight, TcpFlight, TlsFlight
+from hub.observe.health.http import HttpExchange
 from hub.observe.health.prober import CLUSTER, Kind, Lane, Probe, Prober
 from hub.observe.health.tls import Trust, context
 from hub.runtime.clock import SystemClock
@@ -72,7 +73,7 @@ async def outcome(check: Check, opener: Opener, address: str = HOST) -> str:
 async def http(port: int, timeout: float = 0.5, **more: object) -> str:  # noqa: ASYNC109 - the probe's
     """The outcome of one HTTP probe."""
     check = Check("http", port, timeout=timeout, **more)  # type: ignore[arg-type]
-    return await outcome(check, lambda sock, address: HttpFlight(sock, check, address))
+    return await outcome(check, lambda sock, address: StreamFlight(sock, HttpExchange(check, address)))
 
 
 def replying(*pieces: bytes, pause: float = 0.0, then: float = 0.0) -> Serve:
@@ -176,7 +177,11 @@ async def https(port: int, folder: Path, **more: object) -> str:
     given = {"ca": str(folder / "ca.pem"), "server_name": "localhost", **more}
     check = Check("https", port, timeout=2.0, **given)  # type: ignore[arg-type]
     made = context(Trust("" if check.insecure else check.ca, check.insecure), str(folder))
-    return await outcome(check, lambda sock, address: HttpsFlight(sock, check, address, made))
+
+    def opener(sock: socket.socket, address: str) -> TlsFlight:
+        return TlsFlight(sock, HttpExchange(check, address), check.server_name or address, made)
+
+    return await outcome(check, opener)
 
 
 async def test_https_verifies_the_certificate_and_its_name(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from aiohttp import web
 
@@ -31,7 +31,6 @@ ANSWERS: Final[dict[str, tuple[int, str, dict[str, str]]]] = {
     "quota": (403, '{"error_name": "Forbidden", "errors": ["Account limit reached, please contact support"]}', {}),
     "forbidden": (403, '{"error_name": "Forbidden", "errors": ["not allowed"]}', {}),
     "page": (200, "[]", {"Link": '</1.0/servers?page=2>; rel="next"'}),
-    "redirect": (302, "", {"Location": "https://elsewhere.test/"}),
     "refused": (422, '{"error_name": "invalid_resource", "errors": ["is invalid"]}', {}),
 }
 """Faults with a fixed answer: status, body, headers."""
@@ -59,12 +58,19 @@ class Served:
 
 @dataclass
 class Fault:
-    """A fault that waits for requests; ``left`` None = for all until the fake heals."""
+    """A fault that waits for requests; ``left`` None = for all until the fake heals, ``skip`` = so many work before."""
 
     name: str
     left: int | None
     method: str
     path: str
+    on: Literal["any", "read", "write"]
+    skip: int
+
+    def concerns(self, served: Served) -> bool:
+        """Whether a request is one that may fail."""
+        kind = self.on in ("any", "write" if served.writes else "read")
+        return kind and self.left != 0 and self.method in ("", served.method) and self.path in served.path
 
 
 class BrightboxFake:
@@ -76,6 +82,8 @@ class BrightboxFake:
         life: seconds that a token lives; ``inf`` = for ever.
         latency: seconds before each answer.
         port: of the server; 0 before the start = a free one.
+        shuffled: whether lists, and the servers in objects, come in another order each time.
+        elsewhere: where redirects lead to.
         shown: called with each request after its answer.
         cut: called with each write; "before" = the connection ends and nothing is made, "after" = it is made, but the
             connection ends without an answer, "" = it is answered.
@@ -88,6 +96,7 @@ class BrightboxFake:
         self.latency = 0.0
         self.port = port
         self.shuffled = False
+        self.elsewhere = "https://elsewhere.test"
         self.shown: Callable[[Served], object] = lambda _: None
         self.cut: Callable[[Served], str] = lambda _: ""
         self._number = 0
@@ -126,19 +135,31 @@ class BrightboxFake:
 
     # --- faults -------------------------------------------------------------------------------------------
 
-    def fail(self, fault: str, *, times: int | None = 1, method: str = "", path: str = "") -> None:
+    def fail(
+        self,
+        fault: str,
+        *,
+        times: int | None = 1,
+        method: str = "",
+        path: str = "",
+        on: Literal["any", "read", "write"] = "any",
+        skip: int = 0,
+    ) -> None:
         """Make the next requests fail.
 
         Args:
-            fault: one of :data:`ANSWERS`, or: lost-answer (it is made, and the connection ends), silent (no answer
-                until :meth:`heal`; it is made then), half (a list without its second half), expire (401), cut (the
-                answer ends in its middle), large (65 MiB).
+            fault: one of :data:`ANSWERS`, or: lost-answer (it is made, and the connection ends), lost-request (the
+                connection ends, and nothing is made), silent (no answer until :meth:`heal`; it is made then), half (a
+                list without its second half), expire (401), cut (the answer ends in its middle), large (65 MiB),
+                redirect (to :attr:`elsewhere`), quoting (a 503 that repeats the credential).
             times: how many requests; None = all until :meth:`heal`.
             method: only requests with this method.
             path: only requests whose path contains this.
+            on: only requests that change something, or only those that do not.
+            skip: so many of these requests work before.
         """
         self._healed.clear()
-        self._faults.append(Fault(fault, times, method, path))
+        self._faults.append(Fault(fault, times, method, path, on, skip))
 
     def heal(self) -> None:
         """End all faults, and let go of silent requests."""
@@ -147,7 +168,10 @@ class BrightboxFake:
 
     def _take(self, served: Served) -> str:
         for fault in self._faults:
-            if fault.left != 0 and fault.method in ("", served.method) and fault.path in served.path:
+            if fault.concerns(served):
+                if fault.skip:
+                    fault.skip -= 1
+                    continue
                 if fault.left is not None:
                     fault.left -= 1
                 return fault.name
@@ -172,6 +196,10 @@ class BrightboxFake:
         if fault in ANSWERS:
             status, text, headers = ANSWERS[fault]
             return web.Response(status=status, text=text, headers=headers, content_type="application/json")
+        if fault == "redirect":
+            return web.Response(status=302, headers={"Location": f"{self.elsewhere}{served.path}"})
+        if fault == "quoting":
+            return _problem(Problem(503, "maintenance", f"no {request.headers.get('Authorization', '')} now"))
         if served.path == "/token/":
             return self._token(request)
         answer = self._data(request, served, fault)
@@ -184,7 +212,7 @@ class BrightboxFake:
         if scheme not in ("Bearer", "OAuth") or self._tokens.get(token, 0.0) < time.monotonic():
             return _problem(Problem(401, "unauthorized", "the token is not valid"))
         cut = self.cut(served) if served.writes else ""
-        if cut == "before":
+        if cut == "before" or fault == "lost-request":
             return _end(request)
         try:
             status, found = self._handle(served)
@@ -194,6 +222,8 @@ class BrightboxFake:
             listed: list[Any] = [*found]
             if self.shuffled:
                 random.shuffle(listed)
+                for part in (each.get(key) for each in listed for key in ("nodes", "servers", "listeners", "rules")):
+                    random.shuffle(part or [])
             found = listed[: len(listed) // 2] if fault == "half" else listed
         text = json.dumps(found)
         if fault == "lost-answer" or cut == "after":

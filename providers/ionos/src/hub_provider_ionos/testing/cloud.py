@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -39,16 +39,20 @@ class Datacenter:
     location: str
     servers: dict[str, Object] = field(default_factory=dict[str, Object])
     lans: dict[int, Object] = field(default_factory=dict[int, Object])
+    balancers: dict[str, Object] = field(default_factory=dict[str, Object])
 
 
 @dataclass
 class Change:
-    """An accepted change of a NIC's addresses; its effect happens when it ends."""
+    """An accepted request; its effect happens when it ends.
 
+    Attributes:
+        end: makes or drops it; called with the error that it fails with, or "", and returns the error.
+    """
+
+    method: str
     path: str
-    nic: Object
-    body: Object
-    before: list[str]
+    end: Callable[[str], str]
     created: float
     ends: float
     error: str = ""
@@ -62,7 +66,7 @@ class Cloud:
         changes: accepted changes.
         seconds: length of the changes from now on; ``inf`` = they never end.
         error: the message that changes fail with from now on; "" = they succeed.
-        early: whether a NIC shows its new addresses before the change has ended.
+        early: whether objects show their new values before the change has ended.
         names_consumers: whether blocks list who has their addresses.
     """
 
@@ -155,12 +159,18 @@ class Cloud:
 
     def consumers(self, address: str) -> list[Object]:
         """Returns what has an address, as a block shows it."""
+        balancers = [
+            {"ip": address, "nicId": None, "serverId": None, "datacenterId": identity}
+            for identity, datacenter in self.datacenters.items()
+            for balancer in datacenter.balancers.values()
+            if address in (balancer["properties"].get("ips") or ())
+        ]
         found = [
             {"ip": address, "nicId": nic["id"], "serverId": server["id"], "datacenterId": datacenter}
             for datacenter, server, nic in self._all_nics()
             if address in (nic["properties"]["ips"] or ())
         ]
-        return [*found, *([self.foreign[address]] if address in self.foreign else [])]
+        return [*found, *balancers, *([self.foreign[address]] if address in self.foreign else [])]
 
     def _all_nics(self) -> list[tuple[str, Object, Object]]:
         return [
@@ -177,7 +187,7 @@ class Cloud:
         found = copy.deepcopy(list(self.blocks.values()))
         for block in found if self.names_consumers else ():
             block["properties"]["ipConsumers"] = [
-                row for ip in block["properties"]["ips"] for row in self.consumers(ip)
+                row for ip in block["properties"]["ips"] or () for row in self.consumers(ip)
             ]
         return found
 
@@ -188,7 +198,7 @@ class Cloud:
             "id": identity,
             "type": "request",
             "metadata": {"createdDate": change.created, "requestStatus": self.show_status(identity)},
-            "properties": {"method": "PATCH", "url": f"https://api.ionos.com/cloudapi/v6{change.path}?depth=0"},
+            "properties": {"method": change.method, "url": f"https://api.ionos.com/cloudapi/v6{change.path}?depth=0"},
         }
 
     def show_status(self, identity: str) -> Object:
@@ -229,26 +239,34 @@ class Cloud:
                 raise Problem(422, "100", f"[VDC-5-2] IP {ip} is not reserved in this location")
             if ip not in old and self.consumers(ip):
                 raise Problem(422, "100", f"[VDC-5-3] IP {ip} is already in use")
-        now, identity = time.monotonic(), str(uuid4())
-        change = Change(path, nic, {**body, "ips": list(ips)}, old, now, now + self.seconds, self.error)
-        self.requests[identity] = change
-        self.changes += 1
         nic["metadata"]["state"] = "BUSY"
         if self.early:
             nic["properties"]["ips"] = list(ips)
+
+        def end(error: str) -> str:
+            nic["properties"]["ips"] = old
+            used = [ip for ip in ips if ip not in old and self.consumers(ip)]
+            error = error or (f"IP {used[0]} is already in use" if used else "")
+            if not error:
+                nic["properties"].update({**body, "ips": list(ips)})
+            nic["metadata"]["state"] = "AVAILABLE"
+            return error
+
+        return self.accept("PATCH", path, end)
+
+    def accept(self, method: str, path: str, end: Callable[[str], str]) -> str:
+        """Accepts a request and returns its id; its effect happens after :attr:`seconds`."""
+        now, identity = time.monotonic(), str(uuid4())
+        self.requests[identity] = Change(method, path, end, now, now + self.seconds, self.error)
+        self.changes += 1
         self.settle()
         return identity
 
     def settle(self) -> None:
-        """Ends the changes whose time is over."""
+        """Ends the requests whose time is over."""
         for change in self.requests.values():
             if change.status == "RUNNING" and change.ends <= time.monotonic():
-                change.nic["properties"]["ips"] = change.before
-                used = [ip for ip in change.body["ips"] if ip not in change.before and self.consumers(ip)]
-                change.error = change.error or (f"IP {used[0]} is already in use" if used else "")
-                if not change.error:
-                    change.nic["properties"].update(change.body)
-                change.nic["metadata"]["state"] = "AVAILABLE"
+                change.error = change.end(change.error)
                 change.status = "FAILED" if change.error else "DONE"
 
 

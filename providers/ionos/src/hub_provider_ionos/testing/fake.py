@@ -1,4 +1,4 @@
-"""A fake IONOS API for reserved addresses, on loopback."""
+"""A fake IONOS API for reserved addresses and load balancers, on loopback."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Self, cast
 from aiohttp import web
 
 from hub_provider_ionos.testing.cloud import Cloud, Object, Problem, expanded, missing
+from hub_provider_ionos.testing.network import FakeNetwork
 
 BASE: Final = "/cloudapi/v6"
 TOKEN: Final = "fake-token-1"  # noqa: S105 - a fake token
@@ -62,6 +63,7 @@ class IonosFake:
 
     Attributes:
         cloud: the account; tests change it directly.
+        network: its load balancers and IP blocks.
         log: all requests, oldest first.
         token: the accepted token; change it to let it expire.
         limit: requests that are answered before each one is a 429; None = no limit.
@@ -69,10 +71,13 @@ class IonosFake:
         latency: seconds before each answer.
         port: of the server; 0 before the start = a free one.
         shown: called with each request after its answer.
+        cut: called with each write; "before" = the connection ends and nothing is made, "after" = it is made, but the
+            connection ends without an answer, "" = it is answered.
     """
 
     def __init__(self, port: int = 0) -> None:
         self.cloud = Cloud()
+        self.network = FakeNetwork(self.cloud)
         self.log: list[Served] = []
         self.token = TOKEN
         self.limit: int | None = None
@@ -80,6 +85,7 @@ class IonosFake:
         self.latency = 0.0
         self.port = port
         self.shown: Callable[[Served], object] = _ignore
+        self.cut: Callable[[Served], str] = lambda _: ""
         self._faults: list[Fault] = []
         self._healed = asyncio.Event()
         app = web.Application()
@@ -188,7 +194,15 @@ class IonosFake:
         if request.headers.get("Authorization") != f"Bearer {self.token}":
             raise PROBLEMS["unauthorized"]
         self.cloud.settle()
-        body, location = self._route(request, served)
+        cut = self.cut(served) if served.kind == "write" else ""
+        if cut == "before":
+            return _Cut(b"")
+        if served.kind == "write":
+            body, made = self._write(request, served)
+            location = f"https://api.ionos.com{BASE}/requests/{made}/status"
+        else:
+            body, location = self._read(request), ""
+        fault = "lost-answer" if cut else fault
         found = json.dumps(body).encode()
         if fault in ("cut", "slow", "lost-answer"):
             return _Cut(b"" if fault == "lost-answer" else found[: len(found) // 2], hang=fault == "slow")
@@ -196,32 +210,66 @@ class IonosFake:
         status = 202 if location else 200
         return web.Response(status=status, body=found, content_type="application/json", headers=more)
 
-    def _route(self, request: web.Request, served: Served) -> tuple[Object, str]:
-        """Returns the body of the answer, and the header Location of a change."""
-        cloud, path = self.cloud, request.path.removeprefix(BASE)
+    def _read(self, request: web.Request) -> Object:
+        """Returns the body of the answer to a GET."""
+        cloud, network = self.cloud, self.network
         depth = int(request.query.get("depth", "0"))
-        match request.method, *path.strip("/").split("/"):
-            case "GET", "ipblocks":
-                return self._page(request, cloud.show_blocks()), ""
-            case "GET", "datacenters", identity if identity in cloud.datacenters:
-                return {"id": identity, "properties": {"location": cloud.datacenters[identity].location}}, ""
-            case "GET", "datacenters", identity, "servers" if identity in cloud.datacenters:
-                return self._page(request, list(cloud.datacenters[identity].servers.values())), ""
-            case "GET", "datacenters", identity, "lans" if identity in cloud.datacenters:
-                return self._page(request, list(cloud.datacenters[identity].lans.values())), ""
-            case "GET", "datacenters", identity, "servers", server, "nics", nic:
-                return expanded(cloud.find_nic(identity, server, nic), depth + 1), ""
-            case "PATCH", "datacenters", identity, "servers", server, "nics", nic:
-                found = cloud.find_nic(identity, server, nic)
-                change = cast("dict[str, Any]", json.loads(served.body))
-                made = cloud.patch_nic(path, found, change)
-                return expanded(found, 1), f"https://api.ionos.com{BASE}/requests/{made}/status"
-            case "GET", "requests":
+        match request.path.removeprefix(BASE).strip("/").split("/"):
+            case ["ipblocks"]:
+                return self._page(request, network.listed())
+            case ["datacenters", identity] if identity in cloud.datacenters:
+                return {"id": identity, "properties": {"location": cloud.datacenters[identity].location}}
+            case ["datacenters", identity, "networkloadbalancers"] if identity in cloud.datacenters:
+                return self._page(request, network.listed(identity))
+            case ["datacenters", identity, "servers"] if identity in cloud.datacenters:
+                return self._page(request, list(cloud.datacenters[identity].servers.values()))
+            case ["datacenters", identity, "lans"] if identity in cloud.datacenters:
+                return self._page(request, list(cloud.datacenters[identity].lans.values()))
+            case ["datacenters", identity, "servers", server, "nics", nic]:
+                return expanded(cloud.find_nic(identity, server, nic), depth + 1)
+            case ["requests"]:
                 wanted = request.query.get("filter.url", "")
                 ids = [identity for identity, change in cloud.requests.items() if wanted in change.path]
-                return self._page(request, [cloud.show_request(identity) for identity in ids]), ""
-            case "GET", "requests", identity, "status":
-                return cloud.show_status(identity), ""
+                return self._page(request, [cloud.show_request(identity) for identity in ids])
+            case ["requests", identity, "status"]:
+                return cloud.show_status(identity)
+            case _:
+                raise missing()
+
+    def _write(self, request: web.Request, served: Served) -> tuple[Object, str]:
+        """Returns the body of the answer to a change, and the id of its request."""
+        path = request.path.removeprefix(BASE)
+        parts, body = path.strip("/").split("/"), cast("dict[str, Any]", json.loads(served.body or "{}"))
+        match request.method, parts:
+            case "PATCH", ["datacenters", identity, "servers", server, "nics", nic]:
+                found = self.cloud.find_nic(identity, server, nic)
+                made = self.cloud.patch_nic(path, found, body)
+            case _:
+                found, made = self._network(request.method, parts, body)
+        return expanded(found, 1), made
+
+    def _network(self, method: str, parts: list[str], body: Object) -> tuple[Object, str]:
+        """Returns an object of a load balancer that a write is about, and the id of the request."""
+        network, known = self.network, self.cloud.datacenters
+        match method, parts:
+            case "POST", ["ipblocks"]:
+                return network.create_block(body)
+            case "PATCH", ["ipblocks", id_]:
+                return network.change_block(id_, body)
+            case "DELETE", ["ipblocks", id_]:
+                return network.delete_block(id_)
+            case "POST", ["datacenters", dc, "networkloadbalancers"] if dc in known:
+                return network.create_balancer(dc, body)
+            case "PATCH", ["datacenters", dc, "networkloadbalancers", id_] if dc in known:
+                return network.change_balancer(dc, id_, body)
+            case "DELETE", ["datacenters", dc, "networkloadbalancers", id_] if dc in known:
+                return network.delete_balancer(dc, id_)
+            case "POST", ["datacenters", dc, "networkloadbalancers", id_, "forwardingrules"] if dc in known:
+                return network.create_rule(dc, id_, body)
+            case "PATCH", ["datacenters", dc, "networkloadbalancers", id_, "forwardingrules", rule] if dc in known:
+                return network.change_rule(dc, id_, rule, body)
+            case "DELETE", ["datacenters", dc, "networkloadbalancers", id_, "forwardingrules", rule] if dc in known:
+                return network.delete_rule(dc, id_, rule)
             case _:
                 raise missing()
 

@@ -1,0 +1,70 @@
+"""What consumers of a Service's slices will stumble over, as far as the Service and the decision about it show it.
+
+``hub check --online`` prints these notes; docs/consumers.md explains them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from hub.decide.decision import Decision
+from hub.model import Service, ServicePort, join_first
+
+NOTED: Final = frozenset({"LocalTrafficPolicy", "ZoneNotMapped", "ZoneNotInHub"})
+"""Reasons of findings about consumers."""
+NAMED: Final = 3
+"""Maximum number of ports that one note names."""
+
+
+def traps(service: Service, decision: Decision) -> Iterator[str]:
+    """One sentence for each trap, with the remedy."""
+    for finding in decision.findings:
+        if finding.reason in NOTED:
+            yield f"{finding.reason}: {finding.message}"
+    if decision.groups:
+        yield from _ports(service, decision)
+    if service.headless:
+        yield from _hostnames(decision)
+
+
+def _ports(service: Service, decision: Decision) -> Iterator[str]:
+    published = {(port.name, port.protocol): port for group in decision.groups for port in group.ports}
+    pairs = [(port, published.get((port.name, port.protocol))) for port in service.ports]
+    if lacking := [_shown(port) for port, found in pairs if found is None]:
+        yield (
+            f"no source publishes port {join_first(lacking, NAMED)} of the Service, so connections to it fail: add it "
+            "to the entry's ports, or remove it from the Service"
+        )
+    unseen = [
+        (port, found)
+        for port, found in pairs
+        if found is not None and found.app_protocol and found.app_protocol != port.app_protocol
+    ]
+    if unseen:
+        names = join_first([f"{found.app_protocol} of port {_shown(port)}" for port, found in unseen], NAMED)
+        yield (
+            f"appProtocol {names} is in the slices only: consumers that read the Service's, such as Gateway API "
+            "implementations and Istio, do not see it: set it in the Service too"
+        )
+    moved = [(port, found) for port, found in pairs if found is not None and found.port != port.port]
+    if service.headless and moved:
+        numbers = join_first([f"{port.port} (the endpoints listen on {found.port})" for port, found in moved], NAMED)
+        yield (
+            f"the Service is headless, so nothing translates its port {numbers} for clients that resolve its name: "
+            "give the Service the port on which the endpoints listen"
+        )
+
+
+def _hostnames(decision: Decision) -> Iterator[str]:
+    endpoints = [endpoint for group in decision.groups for endpoint in group.endpoints.values()]
+    without = sorted(endpoint.address for endpoint in endpoints if not endpoint.hostname)
+    if without and len(without) < len(endpoints):
+        yield (
+            f"{len(without)} of {len(endpoints)} endpoints have no hostname, such as {without[0]}, so they have no DNS "
+            "name of their own: two nodes share the name, or it is not a DNS label"
+        )
+
+
+def _shown(port: ServicePort) -> str:
+    return f"{port.name or port.port} ({port.protocol})"

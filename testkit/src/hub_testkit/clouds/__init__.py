@@ -1,0 +1,1 @@
+"""Tests of the capability ``cloud``: what the author of a cloud's plugin inherits and implements."""

@@ -1,0 +1,85 @@
+"""The traffic benchmark on one short row, and what it says if it cannot run or a part of it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.traffic import net
+from benchmarks.traffic.consumers import KUBE_PROXY
+from tests.support.apiserver import binaries
+
+ROOT = Path(__file__).parents[2]
+MODULE = ["-m", "benchmarks.traffic"]
+CONSUMER_DIES = """
+import sys
+from benchmarks.traffic import __main__ as traffic
+from benchmarks.traffic.rows import Row
+
+def die(stage):
+    stage.at(1.0)
+    stage.consumers["static"].process.kill()
+
+traffic.ROWS = (Row("calm", "", 2.0, lambda stage: None), Row("dies", "", 3.0, die))
+sys.exit(traffic.main(["--arms", "static", "--json"]))
+"""
+
+
+def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env=env)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needed(server_fleet: object) -> None:
+    """Skip the tests without a network, nft, or kube-proxy."""
+    try:
+        net.check()
+        binaries.ensure_go_program(KUBE_PROXY)
+    except (net.NetworkUnavailable, binaries.KitUnavailable) as error:
+        pytest.skip(f"NO TRAFFIC, NOT TESTED: {error}")
+
+
+def test_hub_loses_no_request_when_a_node_is_drained() -> None:
+    """A hub with health checks loses none; static slices lose some, so that the bench is known to count them."""
+    done = run([sys.executable, *MODULE, "--rows", "drain", "--arms", "static,health", "--json"])
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["health"] == {"drain": {"requests": 5000, "lost": 0}}
+    # Of eight nodes, one is off for the last ten of 25 seconds.
+    assert 150 <= found["static"]["drain"]["lost"] <= 400
+
+
+def test_consumer_that_dies_is_named_and_earlier_rows_are_kept() -> None:
+    """A row in which kube-proxy dies has no figures; the message names it, and the row before is reported."""
+    done = run([*net.ENTER, sys.executable, "-c", CONSUMER_DIES], **{net.INSIDE: "1"})
+    assert done.returncode == 1
+    assert "kube-proxy of static has ended" in done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {"static": {"calm": {"requests": 400, "lost": 0}}}
+
+
+def test_without_nft_it_says_so_and_exits_3(tmp_path: Path) -> None:
+    """The message names the missing program and its package."""
+    for name in ("unshare", "nsenter", "ip"):
+        (tmp_path / name).symlink_to("/bin/true")
+    done = run([sys.executable, *MODULE, "--quick"], PATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "cannot measure: nft not installed: run make deps, or apt-get install nftables\n"
+
+
+def test_without_namespaces_it_says_so_and_exits_3(tmp_path: Path) -> None:
+    """The message has the reason that the system gives."""
+    for name in ("nsenter", "ip", "nft"):
+        (tmp_path / name).symlink_to("/bin/true")
+    refused = tmp_path / "unshare"
+    refused.write_text("#!/bin/sh\necho unshare failed: Operation not permitted >&2\nexit 1\n")
+    refused.chmod(0o755)
+    done = run([sys.executable, *MODULE, "--quick"], PATH=f"{tmp_path}:/bin:/usr/bin")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "cannot be made: unshare failed: Operation not permitted" in done.stderr
