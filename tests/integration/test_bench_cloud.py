@@ -38,7 +38,11 @@ def table(key: str, *runs: tuple[str, float]) -> str:
 @pytest.mark.parametrize(
     ("key", "runs", "end"),
     [
-        ("create_all", [("hub", 8.0), ("goccm-1", 60.0), ("goccm-4", 20.0)], "8.00 s | 20.00 s | 0.40 | ratio ≤ 0.4 | met |"),
+        (
+            "create_all",
+            [("hub", 8.0), ("goccm-1", 60.0), ("goccm-4", 20.0)],
+            "8.00 s | 20.00 s | 0.40 | ratio ≤ 0.4 | met |",
+        ),
         ("create_all", [("hub", 8.0), ("goccm-4", 19.0)], "8.00 s | 19.00 s | 0.42 | ratio ≤ 0.4 | missed |"),
         ("create_all", [("hub", 8.0)], "8.00 s |  |  | ratio ≤ 0.4 | not compared |"),
         ("create_one", [("hub", 1.5), ("goccm-1", 2.0)], "1.50 s | 2.00 s | 0.75 | ratio ≤ 0.8, ≤ 1.4 s | missed |"),
