@@ -20,6 +20,7 @@ from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake, Served
 from benchmarks.subjects import hub_command
 from benchmarks.world import PARALLEL_STARTS, Api, Object, bounded, kubeconfig, node
 from tests.support import drop_in
+from tests.support.api import ApiRefused
 from tests.support.apiserver.cleaning import EDGE, clean
 from tests.support.apiserver.process import Process
 from tests.support.apiserver.server import ApiServer
@@ -29,6 +30,8 @@ LATENCY = 0.1
 TAINT = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
 SERVICES = f"/api/v1/namespaces/{EDGE}/services"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager"
+CLEANINGS = 10
+"""Times that the deletion of all objects is tried again if the API server does not answer in time."""
 QUIET = 3.0
 """Seconds without a request of the cloud after which a controller has finished its work."""
 HUB = "hub"
@@ -59,7 +62,7 @@ class Cluster:
         self._random = random.Random(1)
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(clean, self.api.server.api)
+        await asyncio.to_thread(emptied, self.api.server)
         await self._stack.enter_async_context(self.fake)
         for path, see in ((SERVICES, self._service), ("/api/v1/nodes", self._node)):
             version = (await self.api.call("GET", f"{path}?limit=1"))["metadata"]["resourceVersion"]
@@ -186,6 +189,17 @@ class Cluster:
 
 ZONES = ("failure-domain.beta.kubernetes.io", "topology.kubernetes.io")
 TYPES = ("beta.kubernetes.io", "node.kubernetes.io")
+
+
+def emptied(server: ApiServer) -> None:
+    """Delete all objects; a busy API server may need several tries for hundreds of Nodes."""
+    for _ in range(CLEANINGS):
+        try:
+            return clean(server.api)
+        except ApiRefused as error:
+            if error.status:
+                raise
+    return clean(server.api)
 
 
 async def reached(condition: Callable[[], bool], seconds: float) -> bool:
