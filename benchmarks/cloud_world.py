@@ -148,7 +148,7 @@ class Cluster:
         ports = [{"name": "web", "port": 80}, {"name": "more", "port": 8080}]
         spec = {"type": "LoadBalancer", "ports": ports}
         bodies = [{"metadata": {"name": name}, "spec": spec} for name in names]
-        await bounded((lambda body=body: self.api.call("POST", SERVICES, body) for body in bodies), 16)
+        await bounded((lambda body=body: self.api.call("POST", SERVICES, body) for body in bodies), 4)
 
     # --- waiting ------------------------------------------------------------------------------------------
 
