@@ -136,7 +136,7 @@ class ControlledCluster:
             else None
         )
         self._pace = Pace(clock, *rights.pace)
-        self.reviewed = Reviewed(self.client, clock, self._needs, self._rights_changed)
+        self.reviewed = Reviewed(self.client, self._needs, self._rights_changed)
         self.nodes_part = NodePart(self) if spec.nodes is not None else None
         self.balancers_part = BalancerPart(self) if spec.balancers is not None else None
 

@@ -10,19 +10,17 @@ from typing import Final
 import msgspec
 
 from hub.controller.rights import Right, worded
-from hub.errors import BadAnswer, ClusterUnreachable, Forbidden, HubError, ServerFault, TooManyRequests
+from hub.errors import ApiError, BadAnswer, Forbidden, HubError, ServerFault, TooManyRequests, Unauthorized
 from hub.kube.client import Client
-from hub.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 LACKING: Final = 10.0
 """Seconds until rights are reviewed again while one is missing."""
+TRANSIENT: Final = (ServerFault, TooManyRequests, Unauthorized)
 UNANSWERED: Final = 2.0
 """Seconds until they are reviewed again after an API server that did not answer."""
-GRANTED: Final = 3600.0
-"""Seconds until they are reviewed again after all were there: a right that is lost later is named by its 403."""
 
 
 class MissingRight(Forbidden):
@@ -60,9 +58,8 @@ class Reviewed:
 
     Args:
         client: returns the cluster's client.
-        clock: where time comes from.
         needs: part of the cloud controller -> what it needs.
-        changed: called with the parts that lack a right when these have changed.
+        changed: called when ``lacking`` has changed.
 
     Attributes:
         lacking: part -> the rights that it lacks, as last reviewed.
@@ -71,13 +68,11 @@ class Reviewed:
     def __init__(
         self,
         client: Callable[[], Awaitable[Client]],
-        clock: Clock,
         needs: Callable[[], Mapping[str, Sequence[Right]]],
         changed: Callable[[], None],
     ) -> None:
         self.lacking: Mapping[str, tuple[Right, ...]] = {}
         self._client = client
-        self._clock = clock
         self._needs = needs
         self._changed = changed
         self._known = False
@@ -108,16 +103,19 @@ class Reviewed:
             except TimeoutError:
                 continue
 
-    async def _review(self) -> float:
-        """Review all rights once; returns the seconds until the next time."""
+    async def _review(self) -> float | None:
+        """Review all rights once; returns the seconds until the next time.
+
+        None = not again: a right that is lost later is named by its 403.
+        """
         needs = self._needs()
         try:
             client = await self._client()
             asked = dict.fromkeys(right for rights in needs.values() for right in rights)
             held = {right for right in asked if await _allowed(client, right)}
-        except (ClusterUnreachable, ServerFault, TooManyRequests):
-            return UNANSWERED
         except HubError as error:
+            if not isinstance(error, ApiError) or isinstance(error, TRANSIENT):
+                return UNANSWERED
             # An API server without such reviews: requests that lack a right are answered 403, which names it.
             log.debug("rights are not reviewed: %s", error)
             held = {right for rights in needs.values() for right in rights}
@@ -128,7 +126,7 @@ class Reviewed:
         self._round = asyncio.Event()
         if before != self.lacking:
             self._changed()
-        return LACKING if self.lacking else GRANTED
+        return LACKING if self.lacking else None
 
     def worded(self) -> str:
         """The rights that are lacking, as text; "" if none is."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from hub.cloud.instances import Absent, Instance
 from hub.model import Finding, Node, ObjectKey
 from hub.report.allocations import Write
 from hub.report.held import approving_flags
@@ -76,6 +75,8 @@ def cluster_cloud(hub: HubState, found: ControlledCluster) -> ClusterCloud:
         else ""
     )
     problem = found.problem or (balancer_part.services.problem if balancer_part is not None else "")
+    trouble = found.lacking or problem, node_part.problem if node_part is not None else ""
+    message = "; ".join(filter(None, (message, found.lacking) if message else trouble))
     return ClusterCloud(
         found.name,
         found.spec.provider.name,
@@ -84,8 +85,7 @@ def cluster_cloud(hub: HubState, found: ControlledCluster) -> ClusterCloud:
         where,
         duty.holder if duty is not None else "",
         reason,
-        message
-        or "; ".join(filter(None, (problem or found.lacking, node_part.problem if node_part is not None else ""))),
+        message,
         problem,
         found.account.status.error,
         rfc3339(found.since),
@@ -110,17 +110,10 @@ def _node(part: NodePart, node: Node, told: ToldNode) -> CloudNode:
         rfc3339(told.since),
         told.message,
         node.provider_id,
-        _instance(part, node.name),
+        part.machine(node.name)[0],
         tuple(change.summary for change in verdict.changes) if verdict is not None else (),
         _findings(told.findings),
     )
-
-
-def _instance(part: NodePart, name: str) -> str:
-    answer = part.answers.get(name)
-    if isinstance(answer, Instance):
-        return answer.status
-    return "" if answer is None else "absent" if isinstance(answer, Absent) else "unknown"
 
 
 def _balancers(part: BalancerPart) -> tuple[CloudBalancer, ...]:

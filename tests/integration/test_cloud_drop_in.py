@@ -153,7 +153,7 @@ def test_writes_are_bounded(scene: CloudScene) -> None:
     for _ in range(3):
         scene.add_node()
     with controller(scene, "--leader-elect=false", "--secure-port=0", "--kube-api-qps=1", "--kube-api-burst=1"):
-        eventually(lambda: all(scene.initialized(node["metadata"]["name"]) for node in nodes(scene)), 40)
+        eventually(lambda: all(scene.initialized(node["metadata"]["name"]) for node in nodes(scene)), 90)
         writes = [
             found for found in scene.remote.requests(mark, "hub") if found.resource.startswith("nodes") and found.writes
         ]
@@ -177,9 +177,6 @@ def test_the_printed_rights_are_enough(scene: CloudScene) -> None:
     remote, account = scene.remote, ("kube-system", "cloud-controller-manager")
     token = remote.service_account_token(*account)
     for manifest in yaml.safe_load_all(printed.stdout):
-        place = f"{collection(remote.api, manifest)}/{manifest['metadata']['name']}"
-        if remote.api.exists(place):  # of an earlier run: nothing in kube-system is deleted after a test
-            remote.api.delete(place)
         remote.api.post(collection(remote.api, manifest), manifest)
     user = f"system:serviceaccount:{':'.join(account)}"
     eventually(lambda: remote.allows(user, {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}))

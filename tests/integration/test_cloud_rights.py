@@ -13,6 +13,7 @@ from hub.cli import cli
 from hub.cli.cluster import provider_ids
 from hub.controller.rights import IDENTITY, PART_RULES, Right, lease_rules, rights_of
 from hub.onboarding.manifests import NODE_RULES, Access, manifests
+from hub.report.clouds import clouds_of
 from tests.support.api import MERGE_PATCH, Api, ApiRefused, Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.brightbox import UNINITIALIZED, BrightboxThread, CloudScene, cloud_scene
@@ -51,9 +52,6 @@ def scene_of(
 def add(remote: ApiServer, objects: Sequence[Object]) -> None:
     """Create the objects of manifests, and wait until the account's first role applies."""
     for manifest in objects:
-        place = f"{collection(remote.api, manifest)}/{manifest['metadata']['name']}"
-        if remote.api.exists(place):  # of an earlier test: nothing in kube-system is deleted after a test
-            remote.api.delete(place)
         remote.api.post(collection(remote.api, manifest), manifest)
     eventually(lambda: remote.allows(ACCOUNT, dict(NODE_RULES[0])))
 
@@ -75,9 +73,7 @@ def without(objects: Sequence[Object], right: Right) -> list[Object]:
 
 def shown(running: RunningHub) -> str:
     """What the hub says about the cluster."""
-    controlling = running.hub.controlling
-    found = controlling.clusters.get("eu") if controlling is not None else None
-    return f"{found.lacking}; {(found.halted or ('', ''))[1]}" if found is not None else ""
+    return "".join(cluster.message for cluster in clouds_of(running.hub).clusters)
 
 
 def serve(scene: CloudScene, running: RunningHub, *, nodes: bool = True, balancers: bool = True) -> None:

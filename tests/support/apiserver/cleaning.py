@@ -52,7 +52,8 @@ KEPT = {
     "default": ("kubernetes", "kube-root-ca.crt"),
     "kube-public": ("cluster-info", "system:controller:bootstrap-signer"),
 }
-"""Names of objects, of any kind, that belong to the server or its controller-manager. All of kube-system does too."""
+"""Names of objects, of any kind, that belong to the server or its controller-manager. All of kube-system does too,
+except roles and bindings without the server's label."""
 UNLABELLED_RBAC = "!kubernetes.io/bootstrapping"
 
 
@@ -82,7 +83,8 @@ def _empty(api: Api, collection: str, selector: str | None = None) -> None:
     items: dict[str, list[Object]] = {}
     for item in api.list(collection, labelSelector=selector):
         namespace = item["metadata"].get("namespace", "")
-        if namespace != "kube-system" and item["metadata"]["name"] not in KEPT.get(namespace, ()):
+        of_server = namespace == "kube-system" and selector is None
+        if not of_server and item["metadata"]["name"] not in KEPT.get(namespace, ()):
             items.setdefault(namespace, []).append(item)
     for namespace, found in items.items():
         group, _, resource = collection.rpartition("/")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hub.cli import cli
 
@@ -32,6 +33,8 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         (("eu", "--print-manifests", "--apply"), "--print-manifests only prints, and cannot be combined with --apply"),
         (("eu", "--print-manifests", "--rotate"), "cannot be combined with --rotate"),
         (("eu", "--print-manifests", "--allow-evictions", "edge"), "--allow-evictions needs --allow-allocations"),
+        (("eu", "--print-manifests", "--without-policy"), "--cloud-provider and --without-policy need --cloud"),
+        (("eu", "--print-manifests", "--cloud=node"), "'node' is no part of a cloud controller (did you mean nodes?)"),
     ],
 )
 def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str) -> None:
@@ -53,6 +56,36 @@ def test_manifests_are_printed_without_any_access(
     assert "namespace: ingress" in out
     assert "namespace: shop" in out
     assert "name: endpointslice-hub-allocations" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds", "allowed"),
+    [
+        ((), ("nodes", "services"), ("brightbox:/", "ionos:/")),
+        (("--cloud-provider", "brightbox"), ("nodes", "services"), ("brightbox:/",)),
+        (("--without-policy",), (), ()),
+    ],
+    ids=["all clouds", "one cloud", "no policy"],
+)
+def test_policies_name_the_provider_ids(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], kinds: tuple[str, ...], allowed: tuple[str, ...]
+) -> None:
+    """The policy for Nodes has the provider IDs of the clouds that are installed, or of the one that is named."""
+    code, out, _ = said(capsys, "add", "eu", "--print-manifests", "--cloud", *options)
+    policies = [each for each in yaml.safe_load_all(out) if each["kind"] == "ValidatingAdmissionPolicy"]
+    assert (code, [each["metadata"]["name"] for each in policies]) == (
+        0,
+        [f"endpointslice-hub-cloud-{kind}" for kind in kinds],
+    )
+    ours = [each["expression"] for policy in policies for each in policy["spec"]["variables"] if each["name"] == "ours"]
+    found = {scheme for scheme in ("brightbox:/", "ionos:/") for text in ours if scheme in text}
+    assert found == {*allowed}
+
+
+def test_a_provider_that_is_no_cloud_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """--cloud-provider takes an installed cloud only."""
+    code, _, err = said(capsys, "add", "eu", "--print-manifests", "--cloud", "--cloud-provider", "inventory")
+    assert (code, "provider 'inventory' is no cloud controller" in err) == (3, True)
 
 
 @pytest.mark.parametrize(
