@@ -6,7 +6,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help screenshots demo test test-nightly test-model faults fuzz soak unit check static format traffic bench bench-allocations bench-copy bench-health bench-scale mutants docs image sbom audit deps servers clean
+.PHONY: help screenshots demo test test-nightly test-model faults fuzz soak unit check static format traffic bench bench-allocations bench-cloud bench-copy bench-health bench-scale mutants docs image sbom audit deps servers clean
 
 help:
 	@echo "make demo     run the hub on simulated clusters; needs no Kubernetes"
@@ -26,6 +26,7 @@ help:
 	@echo "make bench-health  measure health checks: CPU, cadence, detection (needs user namespaces)"
 	@echo "make bench-scale  measure the hub on 500 clusters: 30 minutes"
 	@echo "make bench-allocations  measure moves of reserved addresses: 8 minutes"
+	@echo "make bench-cloud  compare the cloud controller with one in Go that makes the original's requests: 90 minutes"
 	@echo "make bench-copy  compare a copied Service with a client-go watcher"
 	@echo "make docs     build the documentation site in build/docs/site; fails on broken links"
 	@echo "make image    build the container image as build/endpointslice-hub.oci.tar, without a container engine"
@@ -113,6 +114,9 @@ bench-scale: servers
 
 bench-allocations: .venv/.stamp
 	@$(BIN)/python -m benchmarks.allocations $(ARGS)
+
+bench-cloud: servers
+	@$(BIN)/python benchmarks/cloud.py $(ARGS)
 
 bench-copy: servers
 	@$(BIN)/python benchmarks/service_copy.py $(ARGS)

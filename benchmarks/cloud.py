@@ -115,7 +115,10 @@ FIGURES: Final = (
     Figure("dead", "one of the clouds dead: create one elsewhere, p99; beside it when calm", "dead", "s", 1.2),
 )
 ROWS = tuple(dict.fromkeys(figure.row for figure in FIGURES))
-NOT_QUICK = ("vanished",)
+LARGE: Final = ("start", "leave", "idle", "vanished")
+ANY_WORKERS: Final = ("idle", "vanished", "fleet")
+"""Rows that do not depend on goccm's workers: only one goccm is measured."""
+NOT_QUICK: Final = ("vanished",)
 Result = dict[str, float]
 """Key of a figure -> value."""
 
@@ -128,7 +131,7 @@ async def create(cluster: Cluster, subject: str, size: Size) -> Result:
     await cluster.add_nodes(3, new=False)
     cluster.fake.latency = LATENCY
     async with cluster.running(subject):
-        await cluster.quiet(size.limit, 2 * LATENCY)
+        await cluster.quiet(size.limit)
         singles = [await created(cluster, [f"one-{number}"], size) for number in range(size.singles)]
         together = await created(cluster, [f"all-{number}" for number in range(size.balancers)], size)
     return {"create_one": statistics.median(singles), "create_all": together}
@@ -173,22 +176,22 @@ async def join(cluster: Cluster, subject: str, size: Size) -> Result:
 
 
 async def steady(cluster: Cluster, subject: str, size: Size, rows: Sequence[str]) -> Result:
-    """The rows of a large cluster in which all is as wanted at the start: start, leave, idle, vanished."""
+    """The given ones of the rows start, leave, idle, vanished: a large cluster in which all is as wanted at first."""
     found: Result = {}
     began = time.perf_counter()
     async with prepared(cluster, subject, size, size.nodes):
         pass
     before, begin = len(cluster.answered), time.perf_counter()
     async with cluster.running(subject) as process:
-        if not await cluster.quiet(size.limit, 2.0):
-            found["start_time"] = size.limit
-        found.setdefault("start_time", cluster.last(since=before) - begin)
+        asked = await reached(lambda: len(cluster.answered) > before, size.limit)
+        done = asked and await cluster.quiet(size.limit)
+        found["start_time"] = cluster.last(since=before) - begin if done else size.limit
         found["start_requests"] = len(cluster.answered) - before
         if "leave" in rows:
             found |= await leave(cluster, size)
-        if "idle" in rows and subject != SUBJECTS[-1]:
+        if "idle" in rows:
             found |= await idle(cluster, process.pid, size)
-        if "vanished" in rows and subject != SUBJECTS[-1]:
+        if "vanished" in rows:
             await asyncio.sleep(max(0.0, began + NODE_AGE - time.perf_counter()))
             found |= await vanish(cluster, size)
     return found
@@ -314,7 +317,8 @@ async def measure_all(rows: Sequence[str], subjects: Sequence[str], rounds: int,
     with tempfile.TemporaryDirectory(prefix="hub-bench-") as name:
         folder = Path(name)
         works = [(row, work) for row, work in (("create", create), ("taints", taints), ("join", join)) if row in rows]
-        large = [row for row in ("start", "leave", "idle", "vanished") if row in rows]
+        large = [row for row in LARGE if row in rows]
+        once = [subject for number, subject in enumerate(subjects) if subject == HUB or number < 2]
         async with servers(["eu"], folder) as [api]:
             for number in range(rounds):
                 for subject in order(subjects, number):
@@ -323,12 +327,13 @@ async def measure_all(rows: Sequence[str], subjects: Sequence[str], rounds: int,
                             note(subject, number, await work(cluster, subject, size))
                     if large:
                         async with Cluster(api, folder) as cluster:
-                            note(subject, number, await steady(cluster, subject, size, large))
+                            asked = [row for row in large if subject in once or row not in ANY_WORKERS]
+                            note(subject, number, await steady(cluster, subject, size, asked))
         if {"fleet", "dead"} & set(rows):
             names = ["hub", *(f"c{number}" for number in range(size.clusters))]
             async with servers(names, folder) as [hub, *apis]:
                 for number in range(rounds):
-                    for subject in order([each for each in subjects if each != SUBJECTS[-1]], number):
+                    for subject in order(once, number):
                         note(subject, number, await fleet(hub, apis, folder, subject, size, rows))
     return {"machine": machine(go), "rounds": rounds, "size": size._asdict(), "runs": runs}
 

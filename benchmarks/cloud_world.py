@@ -6,6 +6,7 @@ The API servers are real; every answer of the clouds takes :data:`LATENCY`. The 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -14,12 +15,12 @@ from pathlib import Path
 from typing import Self
 
 import msgspec
-import yaml
 from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake, Served
 
 from benchmarks.subjects import hub_command
 from benchmarks.world import PARALLEL_STARTS, Api, Object, bounded, kubeconfig, node
 from tests.support import drop_in
+from tests.support.api import ApiRefused
 from tests.support.apiserver.cleaning import EDGE, clean
 from tests.support.apiserver.process import Process
 from tests.support.apiserver.server import ApiServer
@@ -29,6 +30,8 @@ LATENCY = 0.1
 TAINT = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
 SERVICES = f"/api/v1/namespaces/{EDGE}/services"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cloud-controller-manager"
+CLEANINGS = 10
+"""Times that the deletion of all objects is tried again if the API server does not answer in time."""
 QUIET = 3.0
 """Seconds without a request of the cloud after which a controller has finished its work."""
 HUB = "hub"
@@ -59,7 +62,7 @@ class Cluster:
         self._random = random.Random(1)
 
     async def __aenter__(self) -> Self:
-        await asyncio.to_thread(clean, self.api.server.api)
+        await asyncio.to_thread(emptied, self.api.server)
         await self._stack.enter_async_context(self.fake)
         for path, see in ((SERVICES, self._service), ("/api/v1/nodes", self._node)):
             version = (await self.api.call("GET", f"{path}?limit=1"))["metadata"]["resourceVersion"]
@@ -145,7 +148,7 @@ class Cluster:
         ports = [{"name": "web", "port": 80}, {"name": "more", "port": 8080}]
         spec = {"type": "LoadBalancer", "ports": ports}
         bodies = [{"metadata": {"name": name}, "spec": spec} for name in names]
-        await bounded((lambda body=body: self.api.call("POST", SERVICES, body) for body in bodies), 16)
+        await bounded((lambda body=body: self.api.call("POST", SERVICES, body) for body in bodies), 4)
 
     # --- waiting ------------------------------------------------------------------------------------------
 
@@ -157,12 +160,10 @@ class Cluster:
         """When the last request that contains a text was answered; 0 = there was none."""
         return max((at for at, served in self.answered[since:] if text in served.text), default=0.0)
 
-    async def quiet(self, seconds: float, least: float = 0.0) -> bool:
-        """Wait until the cloud has been asked nothing for :data:`QUIET`, and at least ``least`` seconds have passed."""
+    async def quiet(self, seconds: float) -> bool:
+        """Wait until the cloud has been asked nothing for :data:`QUIET`; False after so many seconds."""
         begin = time.perf_counter()
-        return await reached(
-            lambda: (now := time.perf_counter()) - max(self.last(), begin) > QUIET and now - begin > least, seconds
-        )
+        return await reached(lambda: time.perf_counter() - max(self.last(), begin) > QUIET, seconds)
 
     def balanced(self, balancers: int) -> bool:
         """Whether so many balancers have all servers of the present Nodes."""
@@ -182,17 +183,23 @@ class Cluster:
         path = kubeconfig(self.folder, self.api.server.name)
         flags = (f"--concurrent-service-syncs={workers}", "--node-monitor-period=5s")
         made = drop_in.controller(f"{subject}-{self.api.server.name}", program, path, self.fake.url, *flags)
-        async with self.api.session.delete(LEASE):
-            pass
-        await asyncio.to_thread(made.start)
-        try:
+        async with self.api.session.delete(LEASE), started(made):
             yield made
-        finally:
-            await asyncio.to_thread(made.stop)
 
 
 ZONES = ("failure-domain.beta.kubernetes.io", "topology.kubernetes.io")
 TYPES = ("beta.kubernetes.io", "node.kubernetes.io")
+
+
+def emptied(server: ApiServer) -> None:
+    """Delete all objects; a busy API server may need several tries for hundreds of Nodes."""
+    for _ in range(CLEANINGS):
+        try:
+            return clean(server.api)
+        except ApiRefused as error:
+            if error.status:
+                raise
+    return clean(server.api)
 
 
 async def reached(condition: Callable[[], bool], seconds: float) -> bool:
@@ -238,6 +245,22 @@ async def servers(names: Iterable[str], folder: Path) -> AsyncGenerator[list[Api
 
 
 @asynccontextmanager
+async def started(process: Process) -> AsyncGenerator[Process]:
+    """Run a process until the end of the block.
+
+    Raises:
+        RuntimeError: it ended by itself.
+    """
+    await asyncio.to_thread(process.start)
+    try:
+        yield process
+        if not process.alive:
+            raise RuntimeError(f"{process.name} has ended: {process.log_tail()}")
+    finally:
+        await asyncio.to_thread(process.stop)
+
+
+@asynccontextmanager
 async def one_hub(hub: Api, clusters: Mapping[str, Cluster], folder: Path) -> AsyncGenerator[Process]:
     """Run one hub that is the cloud controller of all clusters."""
     (folder / "client").write_text(CLIENT)
@@ -252,13 +275,9 @@ async def one_hub(hub: Api, clusters: Mapping[str, Cluster], folder: Path) -> As
         for name, cluster in clusters.items()
     ]
     file = folder / "clusters.yaml"
-    file.write_text(yaml.safe_dump({"version": 1, "clusters": entries}))
+    file.write_text(json.dumps({"version": 1, "clusters": entries}))
     argv = [*hub_command(), "run", "--registry", str(file), "--kubeconfig", str(kubeconfig(folder, hub.server.name))]
     argv += ["--health-probe-bind-address", "0", "--listen", "0", "--credentials-dir", str(folder)]
     argv += [part for cluster in clusters.values() for part in ("--allow-api-host", cluster.fake.host)]
-    made = Process("hub of all", argv, folder / "hub.log")
-    await asyncio.to_thread(made.start)
-    try:
+    async with started(Process("hub of all", argv, folder / "hub.log")) as made:
         yield made
-    finally:
-        await asyncio.to_thread(made.stop)

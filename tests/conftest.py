@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.support import drop_in
 from tests.support.apiserver.binaries import KitUnavailable
 from tests.support.apiserver.cleaning import clean
 from tests.support.apiserver.controllers import ControllerManager
@@ -74,6 +76,17 @@ def hub_cluster(server_fleet: ServerFleet) -> ApiServer:
 def remote_clusters(server_fleet: ServerFleet) -> tuple[ApiServer, ...]:
     """The API servers of three remote clusters."""
     return tuple(server_fleet.get(name) for name in REMOTES)
+
+
+@pytest.fixture(scope="session")
+def goccm() -> Path:
+    """The yardstick, which Go builds from modules."""
+    try:
+        return drop_in.goccm()
+    except KitUnavailable as reason:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI has no goccm to test against: {reason}", pytrace=False)
+        pytest.skip(f"NO GOCCM, NOT TESTED: {reason}")
 
 
 @pytest.fixture

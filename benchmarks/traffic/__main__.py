@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "traffic.md"
 PICTURE = ROOT / "docs" / "images" / "traffic.svg"
 DATA = ROOT / "docs" / "data" / "traffic.json"
+SAVED = ROOT / "build" / "traffic.json"
 CANNOT = 3
 """The exit code where the network or a program cannot be made."""
 
@@ -49,8 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not args.source and not os.environ.get(net.INSIDE):
             net.check()
             build(args.rows)
-            return net.enter(arguments)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+            net.enter(arguments)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
         result = json.loads(args.source.read_text()) if args.source else measure(args)
     except (net.NetworkUnavailable, binaries.KitUnavailable) as error:
         print(f"cannot measure: {error}", file=sys.stderr)
@@ -106,6 +108,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rows", type=some_of([row.name for row in ROWS]), help="default: all")
     parser.add_argument("--arms", type=some_of(ARMS), help=f"default: all: {', '.join(ARMS)}")
     parser.add_argument("--consumer", choices=get_args(ConsumerName), help="default: kube-proxy")
+    parser.add_argument("--save", type=Path, default=SAVED, metavar="FILE", help="default: build/traffic.json")
     parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="use saved figures; measure nothing")
     args = parser.parse_args(argv)
     args.complete = not (args.quick or args.rows or args.arms or args.consumer)
@@ -133,25 +136,26 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine(go_version(binaries.ensure_go_program(GOREF))),
         "rows": {consumer: {} for consumer in args.rows},
-        "problems": [],
         "broken": [],
     }
     for consumer, names in args.rows.items():
-        measure_consumer(consumer, [row for row in ROWS if row.name in names], args.arms, result)
-    result["problems"] += result["broken"]
+        measure_consumer(consumer, [row for row in ROWS if row.name in names], args, result)
     return result
 
 
-def measure_consumer(consumer: ConsumerName, rows: list[Row], arms: list[Arm], result: dict[str, Any]) -> None:
-    """Play rows with one consumer."""
+def measure_consumer(consumer: ConsumerName, rows: list[Row], args: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Play rows with one consumer. What was measured is saved after each row."""
     clusters = tuple(dict.fromkeys(cluster for row in rows for cluster in row.clusters))
     while rows:
         with tempfile.TemporaryDirectory(prefix="hub-traffic-") as folder:
             say(f"starting API servers, nodes and {consumer}")
             try:
-                with Stage(Path(folder), consumer, arms, clusters) as stage:
+                with Stage(Path(folder), consumer, args.arms, clusters) as stage:
                     while rows:
-                        play(stage, rows.pop(0), result, consumer)
+                        play(stage, rows.pop(0), result["rows"][consumer])
+                        args.save.parent.mkdir(exist_ok=True)
+                        args.save.write_text(json.dumps(result, indent=1) + "\n")
+                        stage.settle(SETTLE)
             except (RuntimeError, ApiRefused) as error:  # the next rows get a new stage
                 if not any(result["rows"].values()):
                     raise  # not even the first row could be played
@@ -159,15 +163,13 @@ def measure_consumer(consumer: ConsumerName, rows: list[Row], arms: list[Arm], r
                 result["broken"].append(str(error).partition("\n")[0])
 
 
-def play(stage: Stage, row: Row, result: dict[str, Any], consumer: ConsumerName) -> None:
+def play(stage: Stage, row: Row, rows: dict[str, Any]) -> None:
     """Play one row and keep its figures."""
     say(f"{row.name}: {row.seconds:g} s")
     found = {arm: figures(story) for arm, story in stage.play(row.seconds, row.script).items()}
     for arm, one in found.items():
         say(f"  {arm}: {one.lost} of {one.requests} lost{f', {dict(one.errors)}' if one.errors else ''}")
-    result["rows"][consumer][row.name] = {arm: asdict(one) for arm, one in found.items()}
-    result["problems"] += report.problems(row.name, found)
-    stage.settle(SETTLE)
+    rows[row.name] = {arm: asdict(one) for arm, one in found.items()}
 
 
 def say(text: str) -> None:

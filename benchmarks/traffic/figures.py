@@ -80,7 +80,7 @@ class Figures:
 def figures(story: Story, rate: float = RATE) -> Figures:
     """Compute the figures."""
     lost = [request for request in story.requests if request.error]
-    errors = Counter(request.error for request in lost)
+    errors = dict(Counter(request.error for request in lost))
     by_second = Counter(int(request.at) for request in lost)
     first: dict[str, float] = {}
     for request in story.requests:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from typing import NoReturn
 
 INSIDE = "HUB_TRAFFIC_INSIDE_NAMESPACE"
 PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "nft": "nftables"}
@@ -42,15 +43,10 @@ def check() -> None:
         raise NetworkUnavailable(f"a network namespace with a bridge and nftables cannot be made: {said}")
 
 
-def enter(arguments: Sequence[str]) -> int:
-    """Run this program again inside its own user and network namespace. Returns its exit code."""
+def enter(arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by the same program inside its own user and network namespace."""
     argv = [*ENTER, sys.executable, "-m", "benchmarks.traffic", *arguments]
-    with subprocess.Popen(argv, env={**os.environ, INSIDE: "1"}) as child:
-        while True:
-            try:
-                return child.wait()
-            except KeyboardInterrupt:  # the terminal sends it to the child too, which cleans up
-                continue
+    os.execvpe(argv[0], argv, {**os.environ, INSIDE: "1"})
 
 
 class Host:

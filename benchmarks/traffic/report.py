@@ -64,7 +64,8 @@ def document(result: Mapping[str, Any], found: Mapping[ConsumerName, Found]) -> 
     for consumer, rows in found.items():
         lines += ["", f"## Through {consumer}", "", *_tables(rows)]
         notes += [f"- {consumer}: {goal.row}, {goal.arm}: {goal.text}" for goal in goals(rows) if not goal.met]
-    notes += [f"- {problem}" for problem in result["problems"]]
+        notes += [f"- {consumer}: {text}" for text in _distorted(rows)]
+    notes += [f"- {problem}" for problem in result["broken"]]
     return "\n".join(lines + (["", "## Missed goals and problems", "", *notes] if notes else []))
 
 
@@ -86,13 +87,20 @@ def _tables(found: Found) -> list[str]:
     return lines[1:]
 
 
-def problems(row: str, figures: Mapping[Arm, Figures]) -> list[str]:
-    """Say what may have distorted a row."""
-    late = [arm for arm, one in figures.items() if one.late > LATE]
-    jump = next((one.jump for one in figures.values() if abs(one.jump) >= LATE), 0.0)
-    return [
-        f"{row}: the client of {arm} was up to {figures[arm].late:g} s late: the machine is overloaded" for arm in late
-    ] + ([f"{row}: the wall clock jumped by {jump:+g} s; the figures use the monotonic clock"] if jump else [])
+def _distorted(found: Found) -> list[str]:
+    """Say what may have distorted the figures."""
+    late = {name: max(one.late for one in figures.values()) for name, figures in found.items()}
+    rows = [name for name, seconds in late.items() if seconds > LATE]
+    jumps = {name: next((one.jump for one in figures.values()), 0.0) for name, figures in found.items()}
+    texts = [
+        f"{name}: the wall clock jumped by {jump:+g} s; the figures use the monotonic clock"
+        for name, jump in jumps.items()
+        if abs(jump) >= LATE
+    ]
+    if rows:
+        worst = max(late[name] for name in rows)
+        texts.append(f"the machine was overloaded: clients were up to {worst:.1f} s late ({', '.join(rows)})")
+    return texts
 
 
 def picture(found: Found) -> str:

@@ -418,7 +418,10 @@ class Stage:
 @contextlib.contextmanager
 def _backends_process() -> Iterator[subprocess.Popen[str]]:
     argv = [sys.executable, "-m", "benchmarks.traffic.backends"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+    # In a session of its own, so that Ctrl-C does not end it before the rest. It ends with its standard input.
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as child:
         try:
             yield child
         finally:

@@ -335,7 +335,7 @@ class Hub:
     def _maps_zones(self) -> set[TargetKey]:
         """Targets whose endpoints get zone hints."""
         targets = self.registry.targets.items()
-        return {key for key, target in targets if any(source.zones for source in target.sources)}
+        return {key for key, target in targets if any(source.nodes.zones for source in target.sources)}
 
     def _zones_changed(self) -> None:
         self._wake(self._maps_zones())

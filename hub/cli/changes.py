@@ -137,6 +137,7 @@ def _details(before: Endpoint, after: Endpoint) -> Iterable[str]:
         ("", _condition(before.conditions), _condition(after.conditions)),
         ("node ", _reference(before), _reference(after)),
         ("zone ", before.zone, after.zone),
+        ("hint ", _zones(before), _zones(after)),
         ("hostname ", before.hostname, after.hostname),
         ("nodeName ", before.node_name, after.node_name),
     )
@@ -153,6 +154,11 @@ def _condition(conditions: Conditions) -> str:
     if ready != serving:
         return "ready, not serving" if ready else "not ready, serving"
     return "ready" if ready else "not ready"
+
+
+def _zones(endpoint: Endpoint) -> str:
+    """The zones that should use an endpoint."""
+    return ",".join(hint.name for hint in endpoint.hints.for_zones) if endpoint.hints else ""
 
 
 def _reference(endpoint: Endpoint) -> str:

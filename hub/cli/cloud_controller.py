@@ -317,8 +317,13 @@ async def _serve(options: ControllerOptions, address: BindAddress | None, files:
     from hub.app.controller import assemble_controller
     from hub.report.certificate import Certificate
     from hub.report.controller import serving_controller
+    from hub.runtime.heap import trimming
 
     certificate = Certificate(*files) if all(files) else None
-    async with assemble_controller(options) as controller, serving_controller(address, controller, certificate):
+    async with (
+        trimming(),
+        assemble_controller(options) as controller,
+        serving_controller(address, controller, certificate),
+    ):
         await controller.run(stop)
     return Exit.OK

@@ -258,7 +258,7 @@ def _service_row(hub: Hub, key: TargetKey) -> Row:
         return Row(str(key), (), "", text)
     service = hub.local.services.get(key)
     notes = [*filter(None, [text]), *(traps(service, decision) if service is not None else ())]
-    if any(source.zones for source in hub.registry.targets[key].sources) and hub.zones.problem:
+    if any(source.nodes.zones for source in hub.registry.targets[key].sources) and hub.zones.problem:
         notes.append(f"whether the hub cluster has the zones of zoneMap is not known: {hub.zones.problem}")
     return Row(str(key), (), "", note=f"{OK}, except {'; '.join(notes)}" if notes else OK)
 

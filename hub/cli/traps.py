@@ -24,6 +24,7 @@ def traps(service: Service, decision: Decision) -> Iterator[str]:
             yield f"{finding.reason}: {finding.message}"
     if decision.groups:
         yield from _ports(service, decision)
+        yield from _hints(decision)
     if service.headless:
         yield from _hostnames(decision)
 
@@ -53,6 +54,20 @@ def _ports(service: Service, decision: Decision) -> Iterator[str]:
         yield (
             f"the Service is headless, so nothing translates its port {numbers} for clients that resolve its name: "
             "give the Service the port on which the endpoints listen"
+        )
+
+
+def _hints(decision: Decision) -> Iterator[str]:
+    """Zone hints that kube-proxy ignores, because another source has none; sources that map zones have findings."""
+    reported = {name for finding in decision.findings if finding.reason in NOTED for name in finding.objects}
+    hinted: dict[bool, set[str]] = {True: set(), False: set()}
+    for group in decision.groups:
+        for endpoint in group.endpoints.values():
+            hinted[endpoint.hints is not None].add(group.key.cluster)
+    if hinted[True] and (lacking := sorted(hinted[False] - reported)):
+        yield (
+            f"kube-proxy ignores the zone hints of {join_first(sorted(hinted[True]), NAMED)}, since endpoints of "
+            f"{join_first(lacking, NAMED)} have none: give all sources of the Service a zoneMap, or none"
         )
 
 

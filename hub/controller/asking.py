@@ -1,6 +1,7 @@
 """When the cloud is asked about which Nodes.
 
-New Nodes at once, and again after pauses that double; Nodes that are not Ready every ``monitor``; all Nodes every
+New Nodes at once, but a second after the last question about some, so that Nodes that join one by one share questions;
+and again after pauses that double. Nodes that are not Ready every ``monitor``; all Nodes every
 ``refresh``, and when only an answer about all of them can confirm that a machine is gone.
 """
 
@@ -19,6 +20,8 @@ from hub.registry.spec import CloudNodesSpec
 
 ASK_AGAIN: Final = (1.0, 60.0)
 """Seconds until the cloud is asked again about a new Node that it does not know: first, and at most."""
+NEW_APART: Final = 1.0
+"""Seconds between two questions about new Nodes."""
 NEVER: Final = float("inf")
 
 
@@ -53,7 +56,7 @@ class Timetable:
     def __init__(self) -> None:
         self.down: set[str] = set()
         self._new: dict[str, _New] = {}
-        self._all_at = self._monitored_at = -NEVER
+        self._all_at = self._monitored_at = self._new_at = -NEVER
 
     @property
     def complete(self) -> bool:
@@ -86,13 +89,13 @@ class Timetable:
         everything = now >= min(self._all_at + spec.refresh, self._confirm_at(confirm_at))
         monitor = bool(self.down) and now >= self._monitored_at + spec.monitor
         names = set(self.down) if monitor else set[str]()
-        if spec.initialize and any(new.again <= now for new in self._new.values()):
+        if now >= self._ask_new_at(spec):
             # Those that are due soon come along, so that many new Nodes do not make many questions.
             names.update(name for name, new in self._new.items() if new.again <= now + new.pause / 4)
         if not names and not everything:
             return None
         for name in self._new.keys() if everything else names & self._new.keys():
-            new = self._new[name]
+            self._new_at, new = now, self._new[name]
             new.pause = min(new.pause * 2 or ASK_AGAIN[0], ASK_AGAIN[1])
             new.again = now + new.pause
         return Question(frozenset(names), everything, monitor or everything)
@@ -117,12 +120,14 @@ class Timetable:
 
     def next(self, spec: CloudNodesSpec, confirm_at: float) -> float:
         """When the next question is due."""
-        due = [self._all_at + spec.refresh, self._confirm_at(confirm_at)]
-        if spec.initialize:
-            due += [new.again for new in self._new.values()]
+        due = [self._all_at + spec.refresh, self._confirm_at(confirm_at), self._ask_new_at(spec)]
         if self.down:
             due.append(self._monitored_at + spec.monitor)
         return min(due)
+
+    def _ask_new_at(self, spec: CloudNodesSpec) -> float:
+        due = min((new.again for new in self._new.values()), default=NEVER) if spec.initialize else NEVER
+        return max(due, self._new_at + NEW_APART)
 
     def _confirm_at(self, at: float) -> float:
         return max(at, self._all_at + APART)

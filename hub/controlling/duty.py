@@ -106,6 +106,7 @@ class Duty:
         self._grants = grants
         self._elector = self._new()
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     def _new(self) -> Elector:
         label = f"cluster {self._cluster}: "
@@ -140,6 +141,8 @@ class Duty:
 
     def act(self, *, wanted: bool) -> None:
         """Take part in the election from now on, or no more. The Lease is kept: another replica takes it over."""
+        if self._closed:
+            return  # the end of the election is a change, too
         if wanted and self._task is None:
             self._elector = self._new()
             name = f"lease of cluster {self._cluster}"
@@ -151,7 +154,8 @@ class Duty:
             self._task = None
 
     async def close(self) -> None:
-        """End, and release the Lease."""
+        """End for good, and release the Lease."""
+        self._closed = True
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

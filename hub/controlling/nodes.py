@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from hub.cloud.instances import Absent, InstanceAnswer, Unknown
+from hub.cloud.instances import Absent, Instance, InstanceAnswer, Unknown
 from hub.controller.asking import NEVER, Timetable
 from hub.controller.deletion import Deletions, Watch, unix
 from hub.controller.nodes import Change, Verdict, decide, foreign, question, uninitialized
@@ -124,10 +124,22 @@ class NodePart:
         asked = self._timetable.complete or bool(self._unanswered)
         return asked and not len(self._queue) and not self._queue.working
 
-    @property
-    def answers(self) -> Mapping[str, InstanceAnswer]:
-        """Node name -> the last answer of the cloud."""
-        return self._answers
+    def machine(self, name: str) -> tuple[str, str]:
+        """A Node's machine: running, starting, stopped, leaving, absent, unknown or "", and the answer in words."""
+        answer = self._answers.get(name)
+        if isinstance(answer, Instance):
+            parts = [
+                *(
+                    f"{what} {value}"
+                    for what, value in (("type", answer.instance_type), ("zone", answer.zone))
+                    if value
+                ),
+                *(address.address for address in answer.addresses),
+            ]
+            return answer.status, ", ".join(parts)
+        if answer is None:
+            return "", ""
+        return "absent" if isinstance(answer, Absent) else "unknown", answer.reason
 
     @property
     def verdicts(self) -> Mapping[str, Verdict]:

@@ -13,6 +13,7 @@ from hub.decide.addresses import Accepted, AddressPolicy, Rejected
 from hub.decide.endpoints import EndpointSet
 from hub.decide.shape import HOSTNAME
 from hub.decide.view import FAMILIES, NodeReport, ViewResult, in_order, none_fits
+from hub.decide.zones import in_hub_zone
 from hub.model import Conditions, Endpoint, Finding, ObjectReference, Port, Snapshot, SnapshotEndpoint, SourceView
 
 
@@ -53,6 +54,7 @@ def view_of_snapshot(
     *,
     same_cluster: bool = False,
     exclude_addresses: frozenset[str] = frozenset(),
+    zones: tuple[tuple[str, str], ...] = (),
     memory: SnapshotMemory | None = None,
 ) -> ViewResult:
     """The view of one snapshot.
@@ -70,12 +72,19 @@ def view_of_snapshot(
             kept. Otherwise only a targetRef to a Node is kept, and no nodeName, because kube-proxy would mistake it for
             a node of the hub cluster.
         exclude_addresses: addresses in ``nodes.exclude``, in normal form.
+        zones: (zone of the source cluster, zone of the hub cluster).
         memory: of the last view; updated.
     """
     memory = memory or SnapshotMemory()
-    known = memory.valid_under(address_policy, exclude_addresses, same_cluster, snapshot.copied)
+    known = memory.valid_under(address_policy, exclude_addresses, same_cluster, snapshot.copied, zones)
     gathered = _Gathered(
-        address_policy, exclude_addresses, previous, known, same_cluster=same_cluster, copied=snapshot.copied
+        address_policy,
+        exclude_addresses,
+        previous,
+        known,
+        dict(zones),
+        same_cluster=same_cluster,
+        copied=snapshot.copied,
     )
     for endpoint in sorted(snapshot.endpoints, key=lambda endpoint: (not endpoint.ready, endpoint.name)):
         gathered.add(endpoint)
@@ -113,6 +122,7 @@ class _Gathered:
         excluded: frozenset[str],
         previous: SourceView | None,
         known: Mapping[str, _Result],
+        zones: Mapping[str, str],
         *,
         same_cluster: bool,
         copied: bool,
@@ -121,6 +131,7 @@ class _Gathered:
         self._excluded = excluded
         self._previous = previous.endpoints if previous is not None else {}
         self._known = known
+        self._zones = zones
         self._same_cluster = same_cluster
         self._copied = copied
         self._holders: dict[str, str] = {}
@@ -170,7 +181,8 @@ class _Gathered:
             return False
         old = self._previous.get(family, {}).get(address)
         hostname = offered.hostname if self._copied and HOSTNAME.fullmatch(offered.hostname) else None
-        self._enter(offered, family, _endpoint(offered, address, old, hostname, same_cluster=self._same_cluster))
+        new = in_hub_zone(_endpoint(offered, address, hostname, same_cluster=self._same_cluster), self._zones)
+        self._enter(offered, family, old if old is not None and old == new else new)
         return True
 
     def _enter(self, offered: SnapshotEndpoint, family: str, endpoint: Endpoint) -> None:
@@ -198,13 +210,11 @@ class _Gathered:
         return NodeReport(offered.name, True, reason, message, published, refused)  # noqa: FBT003 - eligible
 
 
-def _endpoint(
-    offered: SnapshotEndpoint, address: str, old: Endpoint | None, hostname: str | None, *, same_cluster: bool
-) -> Endpoint:
+def _endpoint(offered: SnapshotEndpoint, address: str, hostname: str | None, *, same_cluster: bool) -> Endpoint:
     reference = offered.target_ref
     if reference is not None and not same_cluster:
         reference = ObjectReference(kind="Node", name=reference.name) if reference.kind == "Node" else None
-    new = Endpoint(
+    return Endpoint(
         (address,),
         Conditions(offered.ready, offered.serving, offered.terminating),
         hostname=hostname,
@@ -213,7 +223,6 @@ def _endpoint(
         zone=offered.zone or None,
         hints=offered.hints if same_cluster else None,
     )
-    return old if old is not None and old == new else new
 
 
 def _reused(new: Mapping[str, Endpoint], old: Mapping[str, Endpoint] | None) -> Mapping[str, Endpoint]:

@@ -148,7 +148,7 @@ class _Source:
         self._service = shared.service
         self._refused = shared.refused
         self._hub_zones = shared.hub_zones
-        self._zones = dict(source.spec.zones)
+        self._zones = dict(source.spec.nodes.zones)
         self._published = published
         self._verdicts = verdicts
         self._watches: list[Watch] = []
@@ -191,8 +191,6 @@ class _Source:
         if view.unknown is not None:
             return self._unknown(Claim(key, published, self._last_known(published, key), found, view, known=False))
         base = self._without_new_unready(published, EndpointSet.of(view.endpoints.get(key.family, EMPTY)))
-        if self._zones:
-            base = zones.translated(base, self._zones)
         claim = Claim(key, published, self._hinted(base, self._with_kept(published, base)), found, view)
         watch = self._watch(claim)
         return claim if watch is None else self._judge(claim, watch)
@@ -211,9 +209,7 @@ class _Source:
 
         A new target, or one whose slices or Service were deleted, thus gets endpoints even while the source is unknown.
         """
-        good = EndpointSet.of(self._view.endpoints.get(key.family, EMPTY))
-        if self._zones:
-            good = zones.translated(good, self._zones)
+        good = self._view.endpoints.get(key.family, EMPTY)
         there = published.endpoints
         missing = good.keys() - there.keys() - self._refused - self._view.kept_only
         return there.overlay({address: good[address] for address in missing})
@@ -240,7 +236,7 @@ class _Source:
         """The wanted endpoints, of which all or none have zone hints.
 
         Args:
-            base: the translated endpoints that the source offers.
+            base: the endpoints that the source offers.
             wanted: these and published ones that are kept, which may have hints from an earlier ``zoneMap``.
         """
         if self._zones:

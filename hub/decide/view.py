@@ -21,6 +21,7 @@ import msgspec
 from hub.decide.addresses import OUTSIDE, Accepted, AddressPolicy, Rejected, parse
 from hub.decide.eligibility import NOT_READY, Eligible, Excluded, eligibility
 from hub.decide.endpoints import EndpointSet
+from hub.decide.zones import in_hub_zone
 from hub.model import (
     AMBIGUOUS,
     LABEL_ZONE,
@@ -149,6 +150,7 @@ class ViewBuilder:
         self._policy = policy
         self._addresses = address_policy
         self._max_endpoints = max_endpoints
+        self._zones = dict(policy.zones)
         self._excluded = frozenset(_normal(text) for text in policy.exclude_addresses)
         self._nodes: dict[str, Node] = {}
         self._resolutions: dict[str, Resolution] = {}
@@ -301,7 +303,8 @@ class ViewBuilder:
                 accepted, rejected = self._accept(texts)
                 place = zone or node.labels.get(LABEL_ZONE) or None
                 stands_for = ObjectReference(kind="Node", name=node.name)
-                made = [Endpoint((text,), conditions, target_ref=stands_for, zone=place) for text in accepted]
+                plain = (Endpoint((text,), conditions, target_ref=stands_for, zone=place) for text in accepted)
+                made = [in_hub_zone(endpoint, self._zones) for endpoint in plain]
                 return (made, "", "", rejected) if made else ([], "address", none_fits(rejected), rejected)
             case Absent(why):
                 return [], "absent", f"the provider has no address: {why}", ()

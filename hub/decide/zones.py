@@ -11,27 +11,24 @@ Sources: trafficdist.go in kubernetes/endpointslice, and ``topologyModeFromHints
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import lru_cache
-from typing import Final
 
 from msgspec.structs import replace
 
 from hub.decide.endpoints import EndpointSet
 from hub.model import Endpoint, Finding, Hints, NamedHint
 
-REMEMBERED: Final = 10_000
-"""Cached results, shared between Services: as many as the largest tested cluster has endpoints."""
 
-
-def translated(offered: EndpointSet, zones: Mapping[str, str]) -> EndpointSet:
-    """The endpoints with their hub zone and a hint for it; endpoints whose zone is not mapped stay as they are."""
-    hub_zones = {address: zones.get(endpoint.zone or "") for address, endpoint in offered.items()}
-    return offered.overlay({address: _in_zone(offered[address], zone) for address, zone in hub_zones.items() if zone})
+def in_hub_zone(endpoint: Endpoint, zones: Mapping[str, str]) -> Endpoint:
+    """An endpoint with the hub zone of its zone and a hint for it; the endpoint itself if its zone is not mapped."""
+    zone = zones.get(endpoint.zone or "")
+    return endpoint if zone is None else replace(endpoint, zone=zone, hints=Hints((NamedHint(zone),)))
 
 
 def without_hints(endpoints: EndpointSet) -> EndpointSet:
     """The endpoints without zone hints."""
-    return endpoints.overlay({address: _bare(endpoint) for address, endpoint in endpoints.items() if endpoint.hints})
+    return endpoints.overlay(
+        {address: replace(endpoint, hints=None) for address, endpoint in endpoints.items() if endpoint.hints}
+    )
 
 
 def problems(
@@ -41,7 +38,7 @@ def problems(
 
     Args:
         cluster: the name of the source cluster.
-        endpoints: after :func:`translated`.
+        endpoints: after :func:`in_hub_zone`.
         zones: zone of the source cluster -> zone of the hub cluster.
         hub_zones: the zones of the hub cluster's Nodes; None = not known.
     """
@@ -58,13 +55,3 @@ def problems(
     if missing:
         message = f"{cluster}: no zone hints: zoneMap names {', '.join(missing)}, where the hub cluster has no Node"
         yield Finding("ZoneNotInHub", message, (cluster,))
-
-
-@lru_cache(REMEMBERED)
-def _in_zone(endpoint: Endpoint, zone: str) -> Endpoint:
-    return replace(endpoint, zone=zone, hints=Hints((NamedHint(zone),)))
-
-
-@lru_cache(REMEMBERED)
-def _bare(endpoint: Endpoint) -> Endpoint:
-    return replace(endpoint, hints=None)

@@ -223,12 +223,11 @@ class Targets:
         return SourceSpec(
             cluster=name,
             provider=self._share(named),
-            nodes=self._share(_node_policy(nodes)),
+            nodes=self._share(_node_policy(nodes, zones)),
             guard=self._share(GuardPolicy(**guard)),
             unreachable=self._share(UnreachablePolicy(**unreachable)),
             guard_set=self._share(frozenset(guard)),
             health=self._share(_health_policy(health, self._folder, probed=unreachable.get("probe", "off") != "off")),
-            zones=self._share(zones),
         )
 
     def _share(self, value: T) -> T:
@@ -263,7 +262,7 @@ def _health_keys(sections: Iterable[models.Health | None]) -> dict[str, Any]:
     return merged
 
 
-def _node_policy(sections: list[models.Nodes | None]) -> NodePolicy:
+def _node_policy(sections: list[models.Nodes | None], zones: tuple[tuple[str, str], ...]) -> NodePolicy:
     """The merged ``nodes:``.
 
     ``exclude`` is merged key by key too: a source's ``exclude.nodes`` replaces only the cluster's ``exclude.nodes``.
@@ -272,7 +271,7 @@ def _node_policy(sections: list[models.Nodes | None]) -> NodePolicy:
     keys.pop("exclude", None)
     for name, listed in _merged(section.exclude for section in sections if section is not None).items():
         keys[f"exclude_{name}"] = frozenset(listed)
-    return NodePolicy(**keys)
+    return NodePolicy(**keys, zones=zones)
 
 
 def _health_policy(keys: dict[str, Any], folder: Path, *, probed: bool) -> HealthPolicy:

@@ -63,7 +63,11 @@ class SelectorTerm(msgspec.Struct, frozen=True):
 
 
 class NodePolicy(msgspec.Struct, frozen=True):
-    """``nodes:``: which nodes of a source are eligible."""
+    """``nodes:`` and ``zoneMap:``: which nodes of a source are eligible, and their zones.
+
+    Attributes:
+        zones: (zone of the source cluster, zone of the hub cluster), sorted; empty = zones stay, without hints.
+    """
 
     selector: tuple[SelectorTerm, ...] = ()
     control_plane: bool = False
@@ -72,6 +76,7 @@ class NodePolicy(msgspec.Struct, frozen=True):
     max_not_ready: float = 0.5
     exclude_nodes: frozenset[str] = frozenset()
     exclude_addresses: frozenset[str] = frozenset()
+    zones: tuple[tuple[str, str], ...] = ()
 
 
 class GuardPolicy(msgspec.Struct, frozen=True):
@@ -220,7 +225,6 @@ class SourceSpec(msgspec.Struct, frozen=True):
         provider: its name is "" if neither the source nor a valid cluster entry names a provider, which happens only
             if the cluster's entry is broken; such a source is unknown.
         guard_set: fields of ``guard`` that are written in the file; the provider type's defaults apply to the others.
-        zones: (zone of the source cluster, zone of the hub cluster), sorted; empty = zones stay as they are.
     """
 
     cluster: str
@@ -230,7 +234,6 @@ class SourceSpec(msgspec.Struct, frozen=True):
     unreachable: UnreachablePolicy = UnreachablePolicy()
     guard_set: frozenset[str] = frozenset()
     health: HealthPolicy = HealthPolicy()
-    zones: tuple[tuple[str, str], ...] = ()
 
 
 class NodePortRef(msgspec.Struct, frozen=True):

@@ -14,7 +14,6 @@ from hub.report.values import CloudBalancer, CloudNode, ClusterCloud, Step, Why
 if TYPE_CHECKING:
     from hub.controlling.balancers import BalancerPart
     from hub.controlling.cluster import ControlledCluster
-    from hub.controlling.nodes import NodePart
 
 NAMED: Final = 10
 """Most nodes of a balancer that are named."""
@@ -72,7 +71,7 @@ def _node(found: ControlledCluster, about: CloudNode) -> Iterator[Step]:
     part, node = found.nodes_part, found.nodes.get(about.name)
     if part is None or node is None:
         return
-    yield Step("machine", about.provider_id or about.name, about.instance or "not asked", _machine(part, about.name))
+    yield Step("machine", about.provider_id or about.name, about.instance or "not asked", part.machine(about.name)[1])
     yield from _state("node", about, about.name)
     for change in about.changes:
         yield Step("change", about.name, "comes next", change)
@@ -83,21 +82,6 @@ def _node(found: ControlledCluster, about: CloudNode) -> Iterator[Step]:
 
         why = unbalanced(node, found.account.type.provider_id)
         yield Step("balancers", about.name, "no" if why else "yes", why or "balancers send traffic to it")
-
-
-def _machine(part: NodePart, name: str) -> str:
-    from hub.cloud.instances import Instance  # not loaded without a cloud controller
-
-    answer = part.answers.get(name)
-    if not isinstance(answer, Instance):
-        return answer.reason if answer is not None else ""
-    parts = (
-        answer.instance_type and f"type {answer.instance_type}",
-        answer.zone and f"zone {answer.zone}",
-        answer.region and f"region {answer.region}",
-        " ".join(address.address for address in answer.addresses),
-    )
-    return ", ".join(filter(None, parts))
 
 
 # --- load balancers ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from hub.model import Absent, Finding, Node, ObjectKey
+from hub.model import Finding, Node, ObjectKey
 from hub.report.allocations import Write
 from hub.report.held import approving_flags
 from hub.report.hub_state import HubState
@@ -110,19 +110,10 @@ def _node(part: NodePart, node: Node, told: ToldNode) -> CloudNode:
         rfc3339(told.since),
         told.message,
         node.provider_id,
-        _instance(part, node.name),
+        part.machine(node.name)[0],
         tuple(change.summary for change in verdict.changes) if verdict is not None else (),
         _findings(told.findings),
     )
-
-
-def _instance(part: NodePart, name: str) -> str:
-    from hub.cloud.instances import Instance  # not loaded without a cloud controller
-
-    answer = part.answers.get(name)
-    if isinstance(answer, Instance):
-        return answer.status
-    return "" if answer is None else "absent" if isinstance(answer, Absent) else "unknown"
 
 
 def _balancers(part: BalancerPart) -> tuple[CloudBalancer, ...]:

@@ -202,7 +202,8 @@ def test_a_foreign_balancer_waits_for_its_approval(scene: CloudScene, run: Run) 
 
         def withheld() -> list[str]:
             listed = CliRunner().invoke(cli, ["approve", *server]).stdout
-            return next((line.split()[:2] for line in listed.splitlines() if line.startswith("cloud/eu")), [])
+            found = [line.split()[:2] for line in listed.splitlines() if line.startswith("cloud/eu")]
+            return found[0] if found else []
 
         subject, digest = eventually(withheld, 30)
         approved = CliRunner().invoke(cli, ["approve", *server, subject, digest])

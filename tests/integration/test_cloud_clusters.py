@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 import yaml
 from hub_provider_brightbox.testing import CLIENT, SECRET
-from hub_provider_ionos.testing import DATACENTER, TOKEN, IonosFake
 
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import LEASE, RULES, UNINITIALIZED, BrightboxThread, CloudScene
-from tests.support.fake_thread import FakeThread
+from tests.support.brightbox import LEASE, RULES, BrightboxThread, CloudScene
 from tests.support.hub import RunningHub, World
 from tests.support.waiting import eventually
 
@@ -112,26 +110,3 @@ def test_a_dead_cloud_concerns_its_own_clusters_only(fleet: Fleet) -> None:
         assert b.hostnames() == []
         b.cloud.call(b.cloud.fake.heal)
         eventually(lambda: b.hostnames() != [], 90)
-
-
-def test_ionos_initialises_nodes(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> None:
-    """On IONOS Cloud a new Node gets the addresses, the provider ID and the labels of its server."""
-    remote = remote_clusters[0]
-    world = World(tmp_path, hub_cluster, {"eu": remote}).prepare()
-    remote.grant("hub", *RULES)
-    if remote.api.exists(LEASE):
-        remote.api.delete(LEASE)
-    (tmp_path / "token").write_text(TOKEN)
-    with FakeThread(IonosFake) as cloud:
-        id_ = cloud.call(lambda: cloud.fake.cloud.add_server("n1"))
-        config = {"datacenters": [DATACENTER], "token": {"file": "token"}, "apiUrl": cloud.fake.url}
-        section = {"provider": {"name": "ionos", "config": config}, "loadBalancers": "off"}
-        entry = {"name": "eu", "kubeconfig": {"path": "eu"}, "cloud": section}
-        world.write_text(yaml.safe_dump({"version": 1, "clusters": [entry]}))
-        remote.api.post("/api/v1/nodes", {"metadata": {"name": "n1"}, "spec": {"taints": [UNINITIALIZED]}})
-        with RunningHub(world, allow_api_hosts=frozenset((cloud.fake.host,))):
-            eventually(lambda: remote.api.get("/api/v1/nodes/n1")["spec"].get("providerID") == f"ionos://{id_}", 30)
-            node = remote.api.get("/api/v1/nodes/n1")
-            assert UNINITIALIZED["key"] not in [taint["key"] for taint in node["spec"].get("taints", ())]
-            assert node["metadata"]["labels"]["topology.kubernetes.io/region"] == "de-fra"
-            assert {"type": "InternalIP", "address": "10.7.0.1"} in node["status"]["addresses"]

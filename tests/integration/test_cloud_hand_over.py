@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from hub_provider_brightbox.cloud import ANNOTATIONS, PREFIX
 
 from tests.support import drop_in
-from tests.support.apiserver.binaries import KitUnavailable
 from tests.support.apiserver.process import Process
 from tests.support.apiserver.server import ApiServer
 from tests.support.brightbox import LEASE, BrightboxThread, CloudScene, cloud_scene
@@ -47,17 +45,6 @@ HAND_OVER: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "local": ({"policy": "source-address"}, {"externalTrafficPolicy": "Local"}),
 }
 """Service -> its annotations without the prefix, and its spec; all annotations of the original occur."""
-
-
-@pytest.fixture(scope="session")
-def goccm() -> Path:
-    """The yardstick, which Go builds from modules."""
-    try:
-        return drop_in.goccm()
-    except KitUnavailable as reason:
-        if os.environ.get("CI"):
-            pytest.fail(f"CI has no goccm to test against: {reason}", pytrace=False)
-        pytest.skip(f"NO GOCCM, NOT TESTED: {reason}")
 
 
 @pytest.fixture
@@ -147,6 +134,7 @@ def test_the_hub_takes_over_and_hands_back(scene: CloudScene, goccm: Path) -> No
         assert scene.writes == writes
         assert objects(scene) == made
         assert ingress(scene) == published
+    assert scene.remote.api.get(LEASE)["spec"]["holderIdentity"] == ""
     with running(process(scene, "goccm-again", goccm)):
         log = scene.world.folder / "goccm-again.log"
         eventually(lambda: log.read_text().count("Ensured load balancer") == len(HAND_OVER), 90)

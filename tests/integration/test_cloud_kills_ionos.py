@@ -1,4 +1,4 @@
-"""``kill -9`` at each write to IONOS Cloud: the next process ends as a calm one does. Lists lag, requests take time."""
+"""``kill -9`` at each write to IONOS Cloud, with lists that lag: the next process ends where a calm one does."""
 
 from __future__ import annotations
 

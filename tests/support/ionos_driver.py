@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 from hub_provider_ionos import open_cloud
 from hub_provider_ionos.config import ControllerConfig
 from hub_provider_ionos.controller import open_controller
+from hub_provider_ionos.instances import IonosInstances
 from hub_provider_ionos.testing import DATACENTER, PRIVATE, PUBLIC, TOKEN, IonosFake, Served
 from hub_testkit.contexts import LocalAccount, LocalHub
 
@@ -38,6 +39,7 @@ class Scene(Driver):
 
     fake: IonosFake = None  # type: ignore[assignment] - after the fields of Driver
     clock: AheadClock = None  # type: ignore[assignment]
+    instances: IonosInstances = None  # type: ignore[assignment]
     restart: Callable[[], None] = lambda: None
 
     def now(self) -> float:
@@ -119,12 +121,12 @@ def _brief(text: str) -> str:
 
 
 @asynccontextmanager
-async def scene(**config: Any) -> AsyncGenerator[Scene, None]:
-    """The provider on its fake, with two servers."""
+async def scene(*, secret: str = TOKEN, **config: Any) -> AsyncGenerator[Scene, None]:
+    """The provider on its fake, with two servers; ``secret`` is the text that has the token."""
     async with AsyncExitStack() as stack:
         fake = await stack.enter_async_context(IonosFake())
         clock = AheadClock()
-        hub = LocalHub(secrets={"TOKEN": TOKEN}, allow_api_hosts=frozenset((fake.host,)), clock=clock)
+        hub = LocalHub(secrets={"TOKEN": secret}, allow_api_hosts=frozenset((fake.host,)), clock=clock)
         await stack.enter_async_context(hub)
         shared = await stack.enter_async_context(open_cloud(hub))
         settings = {"datacenters": [DATACENTER], "token": {"env": "TOKEN"}, "apiUrl": fake.url, "lans": LANS, **config}
@@ -132,7 +134,8 @@ async def scene(**config: Any) -> AsyncGenerator[Scene, None]:
         for name in ("n1", "n2"):
             fake.cloud.add_server(name)
         cloud = await stack.enter_async_context(opened)
-        yield Scene(cloud.balancers, fake=fake, clock=clock, restart=cloud.balancers._asked.clear)
+        restart = lambda: cloud.balancers._asked.clear()  # noqa: E731
+        yield Scene(cloud.balancers, fake=fake, clock=clock, instances=cloud.instances, restart=restart)
 
 
 def cut_at(number: int, when: str) -> Callable[[Served], str]:

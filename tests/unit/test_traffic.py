@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
@@ -11,6 +12,11 @@ from benchmarks.traffic.__main__ import parse
 from benchmarks.traffic.figures import Arm, Figures, Request, Story, figures
 
 RATE = 10.0
+RESULT = {
+    "date": "2026-01-02",
+    "machine": {"cores": 2, "memory_gb": 24, "python": "3.11", "go": "1.26", "kubernetes": "1.35.4"},
+    "broken": [],
+}
 ANSWERED = Figures(100, 0, None, None, None, 0.0, 0.0, {}, [0, 0])
 
 
@@ -28,6 +34,7 @@ def test_lost_requests_are_counted_by_error_and_second() -> None:
     assert (found.requests, found.lost, found.last_lost, found.errors) == (20, 3, 0.8, {"refused": 3})
     assert found.lost_by_second == [1, 2]
     assert (found.after_removal, found.first_request) == (None, None)
+    assert Figures(**json.loads(json.dumps(dataclasses.asdict(found)))) == found  # saved and read again
 
 
 def test_requests_after_a_removal_are_those_sent_to_its_address() -> None:
@@ -40,17 +47,6 @@ def test_requests_after_a_removal_are_those_sent_to_its_address() -> None:
 def test_new_node_waits_for_its_first_request(nodes: dict[str, float], seconds: float) -> None:
     """The slowest new node counts; one that gets no request waits forever."""
     assert figures(Story(requests(), 0.0, {}, nodes), RATE).first_request == seconds
-
-
-def test_late_client_and_changed_clock_are_reported() -> None:
-    """Both are problems of a row, since they may distort it."""
-    late = [request._replace(at=request.at + 0.7) for request in requests()]
-    found = figures(Story(late, 0.0, {}, {}, jump=-3600.0), RATE)
-    assert report.problems("drain", {"hub": found}) == [
-        "drain: the client of hub was up to 0.7 s late: the machine is overloaded",
-        "drain: the wall clock jumped by -3600 s; the figures use the monotonic clock",
-    ]
-    assert report.problems("drain", {"hub": ANSWERED}) == []
 
 
 @pytest.mark.parametrize(
@@ -76,18 +72,27 @@ def test_goals(row: str, lost: dict[Arm, int], missed: list[str]) -> None:
 
 def test_document_has_every_row_and_the_problems() -> None:
     """A missed goal is in the table, and named below it."""
-    machine = {"cores": 2, "memory_gb": 24, "python": "3.11", "go": "1.26", "kubernetes": "1.35.4"}
-    result = {"date": "2026-01-02", "machine": machine, "problems": ["kube-proxy of hub has ended"]}
     rows: report.Found = {
         "drain": {"reference": ANSWERED, "hub": dataclasses.replace(ANSWERED, lost=2000, last_lost=1.5)},
         "node flaps": {"reference": ANSWERED, "hub": ANSWERED},
     }
-    text = report.document(result, {"kube-proxy": rows})
+    text = report.document(RESULT | {"broken": ["kube-proxy of hub has ended"]}, {"kube-proxy": rows})
     assert "| drain | 0 | 2,000 | missed |" in text
     assert "| node flaps | 0 | 0 | met |" in text
     assert "| drain | – | 1.5 |" in text
     assert "- kube-proxy: drain, hub: 0 lost\n" in text
     assert text.endswith("- kube-proxy of hub has ended")
+
+
+def test_late_clients_and_a_changed_clock_are_reported() -> None:
+    """Both may distort the figures, so the page says so."""
+    late = figures(Story([request._replace(at=request.at + 0.7) for request in requests()], 0.0, {}, {}), RATE)
+    jumped = dataclasses.replace(ANSWERED, jump=-3600.0)
+    text = report.document(RESULT, {"envoy": {"drain": {"hub": late}, "failover": {"hub": jumped}}})
+    assert text.endswith(
+        "- envoy: failover: the wall clock jumped by -3600 s; the figures use the monotonic clock\n"
+        "- envoy: the machine was overloaded: clients were up to 0.7 s late (drain)"
+    )
 
 
 def test_picture_draws_the_rows_with_loss() -> None:

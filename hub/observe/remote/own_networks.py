@@ -5,7 +5,7 @@ address of an API server or of the hub would send it there. The sources are Serv
 Kubernetes 1.33) and the slices of the Service ``default/kubernetes``, which the API servers write. If the hub may not
 list them, only allowedCIDRs and deniedCIDRs protect the hub cluster.
 
-Pod CIDRs are not read: they are in Nodes, which the hub may not read in its own cluster, and many network plugins keep
+Pod CIDRs are not read: they are in Nodes, which the hub need not read in its own cluster, and many network plugins keep
 them elsewhere.
 """
 

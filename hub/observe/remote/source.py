@@ -272,6 +272,7 @@ class Source:
                 self.spec.max_endpoints,
                 same_cluster=self.spec.name == LOCAL,
                 exclude_addresses=policy.exclude_addresses,
+                zones=policy.zones,
                 memory=self._memories.setdefault(policy, SnapshotMemory()),
             )
         assert self._remote is not None  # noqa: S101 - _unknown() said so

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import math
 from collections.abc import AsyncGenerator
 from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from hub_provider_brightbox.client import RATE_WAIT, Client
+from hub_provider_brightbox.client import RATE_WAIT, Client, decoded
+from hub_provider_brightbox.shapes import as_list
 from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake
 from hub_testkit.contexts import LocalHub
 
@@ -235,3 +237,25 @@ def test_another_address_is_refused(url: str) -> None:
         Client(hub, url, secret, secret)
     Client(hub, "https://api.gb1.brightbox.com/", secret, secret)
     Client(hub, "https://allowed.test", secret, secret)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b'[{"id": "grp-1", "servers": [{"id": "srv-1", "name": "x"}], "fqdn": "f"}]', {"servers": [{"id": "srv-1"}]}),
+        (b'[{"id": "lba-1", "nodes": [{"id": "srv-1", "status": "active"}]}]', {"nodes": [{"id": "srv-1"}]}),
+        (b'[{"id": "srv-1", "zone": {"id": "zon-1", "handle": "z"}}]', {"zone": {"id": "zon-1", "handle": "z"}}),
+        (b'[{"id": "grp-1", "servers": [{"name": "x"}, 7, null]}]', {"servers": [{"name": "x"}, 7, None]}),
+        (b'[{"id": "grp-1", "servers": {"id": "srv-1"}}]', {"servers": {"id": "srv-1"}}),
+    ],
+)
+def test_lists_keep_the_ids_of_embedded_servers(text: bytes, expected: dict[str, Any]) -> None:
+    """Nothing else of them is used, and they make most of a list; other values, also unexpected ones, stay."""
+    [found] = as_list(decoded(text))
+    assert {key: found[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("text", [b"{}", b"null", b"[]", b"[1]", b'"x"', b'{"nodes": [{"id": "a", "b": 1}]}'])
+def test_other_answers_are_decoded_as_they_are(text: bytes) -> None:
+    """Only in a list of objects something is left out."""
+    assert decoded(text) == json.loads(text)

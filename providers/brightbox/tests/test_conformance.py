@@ -11,7 +11,7 @@ from hub_provider_brightbox.shapes import as_objects, part_id
 from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake, Served
 from hub_provider_brightbox.testing.shapes import HEALTHCHECK, LISTENER
 from hub_testkit.clouds.conformance import CloudConformance
-from hub_testkit.clouds.fake import CloudObject, Fault, Request, World
+from hub_testkit.clouds.fake import Ability, CloudObject, Fault, Request, World
 from hub_testkit.contexts import LocalHub
 
 from hub.plugin.clouds import CloudNode
@@ -42,7 +42,7 @@ class Fake:
     """Implements :class:`hub_testkit.clouds.fake.CloudFake` with the fake of Brightbox."""
 
     def __init__(self, fake: BrightboxFake) -> None:
-        self.cannot: Mapping[Fault, str] = {}
+        self.cannot: Mapping[Ability, str] = {}
         self._fake = fake
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from contextlib import suppress
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from hub.plugin import TransientProviderError
 from hub.plugin.clouds import BalancerPort, CloudConflict, Marker, Notice, Record, Refused, Step, Uncertain, Wait
 from tests.support.brightbox_driver import HTTP, HTTPS, KINDS, MARKER, NAME, SERVERS, Scene, balancer, cut_at, scene
 
@@ -534,6 +536,17 @@ async def test_a_record_gives_nobody_a_balancer_that_leads_elsewhere(it: Scene, 
     assert "RecordIgnored" in [item.reason for item in planned if isinstance(item, Notice)]
     assert [item.reason for item in planned if isinstance(item, Wait)] == ["CloudIPInUse"]
     assert not [item for item in planned if isinstance(item, Step)]
+
+
+async def test_a_failed_observation_leaves_no_request_behind(it: Scene) -> None:
+    """The first error ends the other requests: none goes on when the plugin is about to be closed."""
+    await it.cloud.balancers.observe(())
+    it.fake.fail("silent", times=None, path="cloud_ips")
+    it.fake.fail("error", path="load_balancers")
+    with pytest.raises(TransientProviderError):
+        await it.cloud.balancers.observe(())
+    assert [task for task in asyncio.all_tasks() if "Client" in repr(task.get_coro())] == []
+    it.fake.heal()
 
 
 async def test_only_what_is_there_counts(it: Scene) -> None:

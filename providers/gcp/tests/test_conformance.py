@@ -20,7 +20,7 @@ class KitFake(GcpFake):
 
     @property
     def cannot(self) -> Mapping[Ability, str]:
-        return {}
+        return {"changing": "an address is RESERVED, without a user, until the operation on the instance has ended"}
 
     @property
     def requests(self) -> Sequence[Request]:

@@ -26,7 +26,11 @@ class KitFake(IonosFake):
 
     @property
     def cannot(self) -> Mapping[Ability, str]:
-        return {"ephemeral": "a NIC has a list of addresses, nothing is replaced", "restore": "nothing is replaced"}
+        return {
+            "changing": "a NIC that is busy shows its new addresses at the end",
+            "ephemeral": "a NIC has a list of addresses, nothing is replaced",
+            "restore": "nothing is replaced",
+        }
 
     @property
     def requests(self) -> Sequence[Request]:

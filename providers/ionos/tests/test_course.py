@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -466,7 +467,7 @@ def _block(name: str) -> Any:
     return {"properties": {"name": name, "location": "de/fra", "size": 1}}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 async def test_any_history_converges_without_a_leak(it: Scene, seed: int) -> None:
     """Random wishes, kills, lost answers, lag and failures: the end is as wanted, and nothing is left at last."""
     rng = random.Random(seed)
@@ -500,8 +501,9 @@ async def test_any_history_converges_without_a_leak(it: Scene, seed: int) -> Non
         for _ in range(rng.randint(1, 4)):
             with suppress(Uncertain, CloudConflict):
                 await it.step(want if rng.random() < 0.9 else None)
-    it.fake.cloud.error, it.fake.cloud.seconds, it.fake.cut = "", 0.0, lambda _: ""
-    it.clock.ahead += 301
+    it.fake.cloud.error, it.fake.cloud.seconds, network.lag, it.fake.cut = "", 0.0, 0, cut_at(0, "")
+    await asyncio.sleep(0.03)  # until the last request has ended
+    it.fake.cloud.settle()
     it.killed()
     await it.settle(want)
     assert it.balancer["properties"]["ips"] == [(await it.ingress(want))[0].ip]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import inspect
 import re
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from hub_testkit.contexts import LocalHub
 from hub.plugin import Node, ProviderError, TransientProviderError
 from hub.plugin.addresses import (
     AddressState,
+    Changing,
     Done,
     Elsewhere,
     Free,
@@ -143,6 +145,13 @@ class AttachesAgain(SimulatedProvider):
         return isinstance(state, Held) and state.instance == order.instance
 
 
+class ForgetsBefore(SimulatedProvider):
+    async def attach(self, order: Order, /) -> Step:
+        state = self._state((await self._entries()).get(order.address))
+        held = isinstance(state, Held) and state.instance == order.instance
+        return Done() if held and not order.before.startswith("external") else await super().attach(order)
+
+
 class DetachesAgain(SimulatedProvider):
     async def detach(self, order: Order, /) -> Step:
         step = await super().detach(order)
@@ -157,6 +166,12 @@ class DetachesFromAnyone(SimulatedProvider):
         if isinstance(state, Held) and state.instance != order.instance:
             await self._call("detach", address=order.address, token=order.token)
         return await super().detach(order)
+
+
+class IgnoresExpected(SimulatedProvider):
+    async def detach(self, order: Order, /) -> Step:
+        state = self._state((await self._entries()).get(order.address))
+        return await super().detach(msgspec.structs.replace(order, expected=state))
 
 
 class AttachesFromAnyone(SimulatedProvider):
@@ -209,6 +224,12 @@ class RemembersOperations(SimulatedProvider):
 
     async def follow(self, operation: str, /) -> Step:
         return await super().follow(operation) if operation in self._mine else Done()
+
+
+class NeverSaysChanging(SimulatedProvider):
+    async def describe(self, addresses: Sequence[str], /) -> Mapping[str, AddressState]:
+        answer = await super().describe(addresses)
+        return {key: Free() if isinstance(state, Changing) else state for key, state in answer.items()}
 
 
 class OverlooksIllEnds(SimulatedProvider):
@@ -300,6 +321,16 @@ class QuotesCredentials(SimulatedProvider):
         return str(answer.body)
 
 
+class QuotesEncodedCredentials(SimulatedProvider):
+    def _quote(self, answer: Answer) -> str:
+        return base64.b64encode(self._cloud.credential.encode()).decode()
+
+
+class QuotesHalfOfCredentials(SimulatedProvider):
+    def _quote(self, answer: Answer) -> str:
+        return f"with {self._cloud.credential[:10]}…"
+
+
 class LogsCredentials(SimulatedProvider):
     async def _send(self, action: Action, arguments: Mapping[str, Any], *, reload: bool = False) -> Answer:
         self._hub.logger.debug("calling with %s", await self._secret.get())
@@ -322,14 +353,17 @@ BROKEN: list[tuple[int, type[SimulatedProvider]]] = [
     (4, DependsOnTheBatch),
     (4, NamesInstancesDifferently),
     (5, AttachesAgain),
+    (5, ForgetsBefore),
     (6, DetachesAgain),
     (7, DetachesFromAnyone),
+    (7, IgnoresExpected),
     (8, AttachesFromAnyone),
     (9, ReplacesForeignAddresses),
     (9, FindsRoom),
     (10, DropsGroups),
     (10, DropsGroupsOnDetach),
     (11, RemembersOperations),
+    (11, NeverSaysChanging),
     (12, OverlooksIllEnds),
     (12, IllEndsAreTransient),
     (13, RepeatsWrites),
@@ -343,6 +377,8 @@ BROKEN: list[tuple[int, type[SimulatedProvider]]] = [
     (18, Clings),
     (18, Blocks),
     (19, QuotesCredentials),
+    (19, QuotesEncodedCredentials),
+    (19, QuotesHalfOfCredentials),
     (19, LogsCredentials),
     (20, WritesWhileReading),
 ]
@@ -382,3 +418,18 @@ def test_a_rule_that_cannot_be_tested_is_skipped_with_the_reason(ability: Abilit
     """A rule that needs what the fake cannot do is skipped, and the skip quotes the fake's reason."""
     with pytest.raises(pytest.skip.Exception, match=f"{ability}: this cloud never does"):
         getattr(suite(SimulatedProvider, {ability: "this cloud never does"}), rule)()
+
+
+@pytest.mark.parametrize(
+    ("cannot", "says"),
+    [
+        ({"ocupy": "never"}, "cannot has \\['ocupy'\\]; known are"),
+        (dict.fromkeys(get_args(Ability), "never"), "which can happen to every cloud"),
+        ({"restore": ""}, "does not say why"),
+    ],
+    ids=["misspelt", "everything", "no reason"],
+)
+def test_a_fake_cannot_skip_rules_by_mistake(cannot: dict[Ability, str], says: str) -> None:
+    """A misspelt ability, one that every cloud has, or one without a reason fails every rule."""
+    with pytest.raises(AssertionError, match=says):
+        suite(SimulatedProvider, cannot).test_05_attaching_twice_attaches_once()

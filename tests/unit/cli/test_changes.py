@@ -9,7 +9,7 @@ import pytest
 from hub.cli.changes import print_plan, service_change
 from hub.decide.decision import Decision
 from hub.decide.plan import Plan
-from hub.model import DRAINING, FAILED, Finding, OwnerReference, Port, TargetKey
+from hub.model import DRAINING, FAILED, Finding, Hints, NamedHint, OwnerReference, Port, TargetKey
 from tests.support import build
 
 TARGET = TargetKey("edge", "payments")
@@ -57,11 +57,12 @@ def test_plan_lists_writes_without_endpoint_changes() -> None:
 
 
 def test_plan_shows_every_detail_of_a_changed_endpoint() -> None:
-    """Changes of readiness, node and zone are shown."""
-    old = build.slice("a", [build.endpoint("10.0.0.1", "n1", FAILED, zone="a")])
+    """Changes of readiness, node, zone and zone hints are shown."""
+    hints = Hints((NamedHint("a"), NamedHint("b")))
+    old = build.slice("a", [build.endpoint("10.0.0.1", "n1", FAILED, zone="a", hints=hints)])
 
     assert lines(old, replaced("a", build.endpoint("10.0.0.1", "n2"))) == [
-        "~ 10.0.0.1:30443  eu/n2  not ready→ready, node n1→n2, zone a→none"
+        "~ 10.0.0.1:30443  eu/n2  not ready→ready, node n1→n2, zone a→none, hint a,b→none"
     ]
 
 

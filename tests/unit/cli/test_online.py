@@ -38,9 +38,9 @@ async def folder(tmp_path: Path, here: SimulatedCluster) -> AsyncIterator[Path]:
     """The files of the hub cluster, of eu with node n0, and of us with nodes n1 and n0.rack."""
     async with SimulatedCluster("eu") as eu, SimulatedCluster("us") as us:
         for number, cluster in enumerate((eu, us)):
-            cluster.nodes.add(make_node(f"n{number}", f"10.{number}.0.1"))
+            cluster.nodes.add(make_node(f"n{number}", f"10.{number}.0.1", zone=("", "us-1")[number]))
             cluster.write_kubeconfig(tmp_path / cluster.name)
-        us.nodes.add(make_node("n0.rack", "10.1.0.2"))
+        us.nodes.add(make_node("n0.rack", "10.1.0.2", zone="us-1"))
         here.write_kubeconfig(tmp_path / "hub")
         yield tmp_path
 
@@ -155,6 +155,16 @@ async def test_a_service_without_traps_has_no_note(
     here.put(web({**A, "port": 30443, "appProtocol": "https"}, clusterIP="None"))
     assert await check(folder, "sources: [{cluster: eu}], ports: [{port: 30443, appProtocol: https}]")
     assert "default/web   ok\n" in capsys.readouterr().out
+
+
+async def test_sources_with_and_without_hints_are_noted(
+    folder: Path, here: SimulatedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If only one of two sources maps its zones, kube-proxy uses no hint."""
+    here.nodes.add(make_node("w1", zone="a"))
+    both = "sources: [{cluster: us, zoneMap: {us-1: a}}, {cluster: eu}], ports: [{port: 30443}]"
+    assert await check(folder, both)
+    assert "kube-proxy ignores the zone hints of us, since endpoints of eu have none: give" in capsys.readouterr().out
 
 
 async def test_endpoints_without_a_hostname_are_noted(

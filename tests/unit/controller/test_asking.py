@@ -63,7 +63,20 @@ def test_new_nodes_that_are_due_soon_come_along() -> None:
     table.note_nodes([Node("other", taints=NEW.taints)], 12.9)
     assert asked(table, 12.9) == Question(frozenset({"other"}))
     table.note_nodes([Node("third", taints=NEW.taints)], 13.1)
-    assert asked(table, 13.1) == Question(frozenset({"new", "third"}))
+    assert asked(table, 13.9) == Question(frozenset({"new", "other", "third"}))
+
+
+def test_nodes_that_join_one_by_one_share_questions() -> None:
+    """The first is asked about at once; those of the second after it come in one question."""
+    table = begun(UP)
+    joined = [Node(f"n{number}", taints=NEW.taints) for number in range(4)]
+    table.note_nodes(joined[:1], 10.0)
+    assert asked(table, 10.0) == Question(frozenset({"n0"}))
+    table.note_nodes(joined[1:3], 10.25)
+    assert asked(table, 10.25) is None
+    assert table.next(SPEC, NEVER) == 11.0
+    table.note_nodes(joined[3:], 10.5)
+    assert asked(table, 11.0) == Question(frozenset({"n0", "n1", "n2", "n3"}))
 
 
 def test_a_new_node_with_a_machine_is_not_asked_about_again() -> None:

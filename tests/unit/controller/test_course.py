@@ -24,6 +24,7 @@ from hub.controller.course import (
     Scene,
     ensure,
     remove,
+    summaries,
 )
 from hub.controller.record import Kept
 from hub.controller.services import FINALIZER, BalancedService, Names
@@ -427,3 +428,30 @@ def test_a_failed_step_asks_for_a_new_observation() -> None:
     assert (known.stale, known.written_at < 0, known.uncertain) == (NOW, True, {})
     known.failed(ADDRESS, NOW, uncertain=True)
     assert (known.written_at, known.uncertain) == (NOW, {"address": NOW + LAG})
+
+
+FIRST, LAST = "write the Service's finalizer and record", "write the Service's ingress and record"
+GONE = "remove the Service's finalizer, record and ingress"
+MADE = (ADDRESS, BALANCER, Wait("Slow", "it is being made"))
+STEPS = ("create the address", "create the balancer", "wait: it is being made")
+
+
+@pytest.mark.parametrize(
+    ("act", "planned", "removing", "expected"),
+    [
+        (Hold(NOTHING.record), MADE, False, (FIRST, *STEPS, LAST)),
+        (Perform(ADDRESS), MADE, False, (*STEPS, LAST)),
+        (Perform(CHANGE), (CHANGE,), False, ("change balancer b-1",)),
+        (Publish(NOTHING.record, INGRESS), (MADE[2],), False, (LAST, "wait: it is being made")),
+        (Rest("waiting"), MADE, False, STEPS),
+        (None, (Notice("A", "x"), Refused("B", "y")), False, ()),
+        (Perform(DELETE), (DELETE,), True, ("delete balancer b-1", GONE)),
+        (Release(), (), True, (GONE,)),
+        (Rest("waiting"), (DELETE,), True, ("delete balancer b-1",)),
+    ],
+)
+def test_a_summary_has_steps_and_writes_in_order(
+    act: Act | None, planned: Sequence[Planned], removing: bool, expected: tuple[str, ...]
+) -> None:
+    """The writes to the Service are shown before and after the steps between which they are made."""
+    assert summaries(act, planned, removing=removing) == expected

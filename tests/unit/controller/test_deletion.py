@@ -90,6 +90,23 @@ def test_a_node_stays_if_one_condition_fails(world: World, more: dict[str, Any])
     assert world.decide(**more).delete == ()
 
 
+@pytest.mark.parametrize(
+    ("world", "now", "missing", "wait"),
+    [
+        (confirmed("n1"), 100.0, "", 0.0),
+        (World("n1"), 100.0, "two answers, 20 s apart", 0.0),
+        (confirmed(gone=("n1",)), 100.0, "it is Ready", 0.0),
+        (confirmed("n1"), 50.0, "not Ready for 60 s", 10.0),
+        (confirmed("n1", deleting=True), 100.0, "being deleted", 0.0),
+    ],
+    ids=["nothing", "answers", "Ready", "time", "deleting"],
+)
+def test_what_is_missing_is_named(world: World, now: float, missing: str, wait: float) -> None:
+    """The first condition that does not hold, and how long it takes if time alone brings it."""
+    found, seconds = world.watch.unripe(world.nodes["n1"], CloudNodesSpec(), PATTERN, now, WALL + now)
+    assert (missing in found, bool(found), seconds) == (True, bool(missing), wait)
+
+
 def test_one_answer_is_not_enough() -> None:
     """A single answer, two within 20 s, a second one that began before the first ended, and two partial ones."""
     once = World("n1")

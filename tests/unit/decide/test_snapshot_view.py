@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hub.decide.addresses import AddressPolicy
-from hub.decide.snapshot_view import view_of_snapshot
+from hub.decide.snapshot_view import SnapshotMemory, view_of_snapshot
 from hub.decide.view import NodeReport, ViewResult
 from hub.model import DRAINING, Finding, Hints, NamedHint, ObjectReference, Port, Snapshot, SnapshotEndpoint, SourceView
 from tests.support import build
@@ -20,7 +20,7 @@ def view_of(
     *endpoints: SnapshotEndpoint, previous: SourceView | None = None, max_endpoints: int = 100, **more: Any
 ) -> ViewResult:
     """The view of a complete snapshot of these endpoints."""
-    flags = {key: more.pop(key) for key in ("same_cluster", "exclude_addresses") if key in more}
+    flags = {key: more.pop(key) for key in ("same_cluster", "exclude_addresses", "zones", "memory") if key in more}
     return view_of_snapshot("dc", Snapshot(endpoints, **more), previous, POLICY, max_endpoints, **flags)
 
 
@@ -45,6 +45,16 @@ def test_across_clusters_only_node_references_travel() -> None:
     node = SnapshotEndpoint("b", ("10.0.0.2",), target_ref=ObjectReference(kind="Node", name="n2", uid="u"))
     made = view_of(pod, node).view.endpoints["IPv4"]
     assert made == {"10.0.0.1": build.endpoint("10.0.0.1"), "10.0.0.2": build.endpoint("10.0.0.2", "n2")}
+
+
+def test_a_mapped_zone_is_that_of_the_hub_with_a_hint() -> None:
+    """Records in a zone of the map are in the hub's zone, with a hint for it; a changed map counts at once."""
+    records = [SnapshotEndpoint(name, (f"10.0.0.{n}",), zone=zone) for n, (name, zone) in enumerate(("ax", "bz"), 1)]
+    memory, zones = SnapshotMemory(), []
+    for hub_zone in "hg":
+        made = view_of(*records, zones=(("x", hub_zone),), memory=memory).view.endpoints["IPv4"].values()
+        zones.append([(endpoint.zone, endpoint.hints) for endpoint in made])
+    assert zones == [[(hub_zone, Hints((NamedHint(hub_zone),))), ("z", None)] for hub_zone in "hg"]
 
 
 def test_within_the_cluster_everything_is_copied() -> None:

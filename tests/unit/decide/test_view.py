@@ -14,7 +14,19 @@ from hypothesis import strategies as st
 from hub.decide.addresses import AddressPolicy
 from hub.decide.endpoints import EndpointSet
 from hub.decide.view import KEPT_IN_GRACE, LISTED, NodeReport, ViewBuilder, ViewResult
-from hub.model import DRAINING, PUBLISHED, Absent, Finding, Found, Node, ObjectReference, Resolution, Unknown
+from hub.model import (
+    DRAINING,
+    PUBLISHED,
+    Absent,
+    Finding,
+    Found,
+    Hints,
+    NamedHint,
+    Node,
+    ObjectReference,
+    Resolution,
+    Unknown,
+)
 from hub.registry.spec import NodePolicy
 from hub.runtime.clock import rfc3339
 from tests.support import build
@@ -76,6 +88,18 @@ def test_zone_of_the_resolution_wins() -> None:
     """The provider's zone takes precedence over the node's label."""
     result = view_of(build.node("n1", zone="a"), n1=Found(("10.0.0.1",), "b"))
     assert result.view.endpoints["IPv4"]["10.0.0.1"].zone == "b"
+
+
+def test_a_mapped_zone_is_that_of_the_hub_with_a_hint() -> None:
+    """A zone of the map becomes the hub's, with a hint for it, also if the provider states it; other zones stay."""
+    nodes = [build.node(f"n{n}", f"10.0.0.{n}", zone=zone) for n, zone in enumerate("ab", 1)]
+    result = view_of(*nodes, policy=NodePolicy(zones=(("a", "x"), ("c", "y"))), n3=Found(("10.0.0.3",), "c"))
+    named = view_of(build.node("n3"), policy=NodePolicy(zones=(("c", "y"),)), n3=Found(("10.0.0.3",), "c"))
+    assert result.view.endpoints["IPv4"] | named.view.endpoints["IPv4"] == {
+        "10.0.0.1": build.endpoint("10.0.0.1", "n1", zone="x", hints=Hints((NamedHint("x"),))),
+        "10.0.0.2": build.endpoint("10.0.0.2", "n2", zone="b"),
+        "10.0.0.3": build.endpoint("10.0.0.3", "n3", zone="y", hints=Hints((NamedHint("y"),))),
+    }
 
 
 def test_missing_zone_is_none() -> None:

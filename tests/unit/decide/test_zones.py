@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from hub.decide.plan import Plan
+from hub.decide.zones import in_hub_zone
 from hub.model import Endpoint, Hints, NamedHint, Slice, SourceView
+from hub.registry.spec import NodePolicy
 from tests.support import build
 from tests.support.build import Pipeline
 
@@ -16,14 +16,19 @@ ZONES = (("eu-1", "a"), ("eu-2", "b"))
 
 def pipeline(*clusters: str, zones: tuple[tuple[str, str], ...] = ZONES, **more: Any) -> Pipeline:
     """A target whose sources map zones."""
-    sources = tuple(build.source(cluster, zones=zones) for cluster in clusters or ("eu",))
+    sources = tuple(build.source(cluster, nodes=NodePolicy(zones=zones)) for cluster in clusters or ("eu",))
     return Pipeline(build.target(sources=sources, **more))
 
 
-def offer(*zones: str | None, cluster: str = "eu", **more: Any) -> SourceView:
-    """A view of nodes n1, n2, … at 10.0.0.1, 10.0.0.2, … in these zones; None = no zone."""
-    made = [build.endpoint(f"10.0.0.{n}", f"n{n}", zone=zone) for n, zone in enumerate(zones, 1)]
-    return build.view(cluster, made, **more)
+def endpoint(address: str, node: str, zone: str | None, zones: tuple[tuple[str, str], ...] = ZONES) -> Endpoint:
+    """An endpoint as views have it under a map."""
+    return in_hub_zone(build.endpoint(address, node, zone=zone), dict(zones))
+
+
+def offer(*names: str | None, zones: tuple[tuple[str, str], ...] = ZONES, **more: Any) -> SourceView:
+    """A view of nodes n1, n2, … at 10.0.0.1, 10.0.0.2, … in these zones (None = no zone), under a map."""
+    made = [endpoint(f"10.0.0.{n}", f"n{n}", name, zones) for n, name in enumerate(names, 1)]
+    return build.view("eu", made, **more)
 
 
 def hinted(endpoint: Endpoint) -> tuple[str | None, tuple[str, ...]]:
@@ -61,7 +66,7 @@ def test_endpoints_get_the_hub_zone_and_a_hint_for_it() -> None:
 def test_without_a_map_zones_stay() -> None:
     """Without ``zoneMap``, endpoints have the zone of their node, and no hints."""
     it = pipeline(zones=())
-    it.run(offer("eu-1", None))
+    it.run(offer("eu-1", None, zones=()))
     assert published(it) == [("eu-1", ()), (None, ())]
     assert it.reasons() == []
 
@@ -105,7 +110,7 @@ def test_a_zone_that_the_hub_cluster_does_not_have_is_named() -> None:
 def test_sources_have_hints_independently() -> None:
     """A source with an unmapped zone does not change the slices of another source."""
     it = pipeline("eu", "us")
-    other = build.view("us", [build.endpoint("10.1.0.1", "u1", zone="us-9")])
+    other = build.view("us", [endpoint("10.1.0.1", "u1", "us-9")])
     it.run(offer("eu-1"), other)
     assert published(it) == [("a", ("a",)), ("us-9", ())]
     assert [finding.objects for finding in it.desired.findings] == [("us",)]  # type: ignore[union-attr]
@@ -115,26 +120,26 @@ def test_both_families_report_once() -> None:
     """A node with two addresses in an unmapped zone is one finding."""
     it = pipeline()
     it.service = build.service(families=("IPv4", "IPv6"))
-    it.run(build.view("eu", [build.endpoint("10.0.0.1", "n1", zone="x")], [build.endpoint("fd00::1", "n1", zone="x")]))
+    it.run(build.view("eu", [endpoint("10.0.0.1", "n1", "x")], [endpoint("fd00::1", "n1", "x")]))
     assert it.reasons() == ["ZoneNotMapped"]
 
 
 def test_an_endpoint_whose_node_is_not_known_keeps_its_translated_zone() -> None:
     """A kept endpoint is not translated again, even if its hub zone is the name of a remote zone as well."""
-    it = pipeline(zones=(("a", "b"), ("b", "a")))
-    it.run(offer("a", "b"))
+    swapped = (("a", "b"), ("b", "a"))
+    it = pipeline(zones=swapped)
+    it.run(offer("a", "b", zones=swapped))
     assert published(it) == [("b", ("b",)), ("a", ("a",))]
-    pending = replace(offer("a"), unknown_nodes=frozenset(("n2",)), gone_complete=frozenset(("n1", "n2")))
+    pending = offer("a", zones=swapped, nodes=("n1", "n2"), unknown_nodes=("n2",))
     assert writes(it.plan(pending)) == ()
 
 
 def test_a_kept_endpoint_without_hints_takes_the_others_away() -> None:
     """A kept endpoint from before the map has no hint, so the source has none until its node is known again."""
     it = pipeline(zones=())
-    it.run(offer("eu-1", "eu-2"))
-    it.target = build.target(sources=(build.source("eu", zones=ZONES),))
-    pending = replace(offer("eu-1"), unknown_nodes=frozenset(("n2",)), gone_complete=frozenset(("n1", "n2")))
-    it.run(pending)
+    it.run(offer("eu-1", "eu-2", zones=()))
+    it.target = build.target(sources=(build.source("eu", nodes=NodePolicy(zones=ZONES)),))
+    it.run(offer("eu-1", nodes=("n1", "n2"), unknown_nodes=("n2",)))
     assert published(it) == [("a", ()), ("eu-2", ())]
     it.run(offer("eu-1", "eu-2"))
     assert published(it) == [("a", ("a",)), ("b", ("b",))]
@@ -145,17 +150,17 @@ def test_hints_leave_with_the_map() -> None:
     it = pipeline()
     it.run(offer("eu-1", "eu-2"))
     it.target = build.target(sources=(build.source("eu"),))
-    pending = replace(offer("eu-1"), unknown_nodes=frozenset(("n2",)), gone_complete=frozenset(("n1", "n2")))
-    it.run(pending)
+    it.run(offer("eu-1", zones=(), nodes=("n1", "n2"), unknown_nodes=("n2",)))
     assert published(it) == [("eu-1", ()), ("b", ())]
 
 
 def test_an_unknown_source_keeps_its_hints() -> None:
-    """While a source is unknown, its endpoints and hints stay, also under another map; new ones are translated."""
+    """While a source is unknown, its published endpoints keep their hints, also under another map."""
     it = pipeline()
     it.run(offer("eu-1"))
-    it.target = build.target(sources=(build.source("eu", zones=(("eu-1", "c"), ("eu-2", "c"))),))
-    it.run(offer("eu-1", "eu-2", unknown="unreachable"))
+    other = (("eu-1", "c"), ("eu-2", "c"))
+    it.target = build.target(sources=(build.source("eu", nodes=NodePolicy(zones=other)),))
+    it.run(offer("eu-1", "eu-2", zones=other, unknown="unreachable"))
     assert published(it) == [("a", ("a",)), ("c", ("c",))]
 
 

@@ -320,6 +320,37 @@ def test_allowed_ports_default_to_the_node_ports() -> None:
     assert registry().clusters["a"].allowed_ports == ((30000, 32767),)
 
 
+@pytest.mark.parametrize(
+    ("head", "cluster", "service", "source", "zones"),
+    [
+        ("", "", "", "", ()),
+        ("{b: y, a: x}", "", "", "", (("a", "x"), ("b", "y"))),
+        ("{a: x}", "{b: y}", "", "", (("b", "y"),)),
+        ("{a: x}", "{b: y}", "{c: z}", "", (("c", "z"),)),
+        ("{a: x}", "{b: y}", "{c: z}", "{d: w}", (("d", "w"),)),
+        ("{a: x}", "", "{}", "", ()),
+    ],
+)
+def test_nearest_zone_map_replaces_the_others(
+    head: str, cluster: str, service: str, source: str, zones: tuple[tuple[str, str], ...]
+) -> None:
+    """The zone map of the source, service, cluster or defaults, in this order, applies as a whole."""
+    key = {text: f", zoneMap: {text}" if text else "" for text in (cluster, service, source)}
+    read = registry(
+        head=f"defaults: {{zoneMap: {head}}}" if head else "",
+        clusters=f"[{{name: a, {CLUSTER}{key[cluster]}}}]",
+        service=f"sources: [{{cluster: a{key[source]}}}]{key[service]}",
+    )
+    assert sources(read)[0].nodes == NodePolicy(zones=zones)
+
+
+def test_zone_maps_do_not_apply_to_the_hub_cluster() -> None:
+    """The zones of sources in the hub cluster are the hub's own."""
+    local = "{cluster: local, provider: {name: p}}"
+    read = registry(head="defaults: {zoneMap: {a: x}}", service=f"sources: [{local}]")
+    assert sources(read)[0].nodes == NodePolicy()
+
+
 def test_health_is_merged_key_by_key() -> None:
     """Health has the precedence of the other sections, key by key; lists replace each other as a whole."""
     read = registry(

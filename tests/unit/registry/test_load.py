@@ -631,6 +631,31 @@ ENTRY = [
     ),
     (
         SOURCES,
+        SOURCES + "    zoneMap: {a b: x, c: '', d: 5}\n",
+        [
+            (
+                'f:15:15: services[0].zoneMap["a b"]: is not a label value: "a b" (letters, digits, -, _ and . inside, at '
+                "most 63)"
+            ),
+            (
+                "f:15:26: services[0].zoneMap.c: must not be empty (write the value of the Nodes' label "
+                "topology.kubernetes.io/zone)"
+            ),
+            "f:15:33: services[0].zoneMap.d: must be text, not the number 5 (put it in quotes)",
+        ],
+    ),
+    (
+        SOURCES,
+        "    sources: [{cluster: local, provider: {name: p}, zoneMap: {a: b}}]\n",
+        [
+            (
+                "f:14:53: services[0].sources[0].zoneMap: has no effect on cluster local, whose zones are those of the "
+                "hub cluster (remove it)"
+            ),
+        ],
+    ),
+    (
+        SOURCES,
         SOURCES + "    health: {interval: 10ms, timeout: 2m}\n",
         [
             'f:15:24: services[0].health.interval: is not between 100ms and 1h: "10ms"',

@@ -133,7 +133,7 @@ class IonosAddresses:
         permit = self._permit(order)
         state, fleets = await self._state(order.address)
         if isinstance(state, Held) and state.instance == order.instance:
-            return Done()
+            return Done(order.before)
         if not isinstance(state, Free | Changing) or not isinstance(order.expected, Free):
             raise self._conflict(order, state)
         card = self._card(order.instance, "", fleets)

@@ -84,7 +84,8 @@ def _guarded(planned: Iterable[Planned], seen: Network, record: Record) -> Itera
     for item in planned:
         for id_, each in failed:
             if each.step == item:
-                yield Wait("CloudRequestFailed", f"{item.summary}: request {id_} has failed: {each.message}", AGAIN)
+                text = f"{each.step.summary}: request {id_} has failed: {each.message}"
+                yield Wait("CloudRequestFailed", text, AGAIN)
         yield item
 
 

@@ -27,8 +27,8 @@ _BUSY: Final = re.compile(r"(?i)\b(busy|locked|in progress|provisioning|currentl
 _QUOTA: Final = re.compile(r"(?i)\b(quota|resource limits?|contract limits?|limits? exceeded|exceeds? the limits?)\b")
 """In the text of a refused creation: the contract allows no more. The codes are not documented."""
 
-_TAKEN: Final = re.compile(r"(?i)\b(already|in use)\b")
-"""In the text of a refused change: something is there that the lists did not show."""
+_TAKEN: Final = re.compile(r"(?i)\b(already|in use|not reserved)\b")
+"""In the text of a refused change: something has come or gone that the lists do not show yet."""
 
 
 class Unauthorised(ProviderError):

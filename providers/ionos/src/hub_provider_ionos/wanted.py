@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from hub.plugin.clouds import Balancer, BalancerNode, BalancerPort
 from hub_provider_ionos.instances import PROVIDER_ID, own_addresses
@@ -115,12 +115,13 @@ def _targeted(has: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, An
     return len(has) == len(wanted) and all(_has(found.get(each["ip"]), each) for each in wanted)
 
 
-def _has(found: Any, wanted: Mapping[str, Any]) -> bool:
+def _has(found: object, wanted: Mapping[str, Any]) -> bool:
     """Whether an object has all wanted fields; a missing ``proxyProtocol`` is none."""
     if not isinstance(found, Mapping):
         return False
+    has = cast("Mapping[str, object]", found)
     for key, value in wanted.items():
-        has: Any = found.get(key, "none" if key == "proxyProtocol" else None)  # pyright: ignore[reportUnknownVariableType]
-        if not (_has(has, value) if isinstance(value, Mapping) else has == value):
+        one = has.get(key, "none" if key == "proxyProtocol" else None)
+        if not (_has(one, cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else one == value):
             return False
     return True

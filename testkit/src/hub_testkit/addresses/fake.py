@@ -40,6 +40,7 @@ Ability = Literal[
     "silent",
     "retry-after",
     "operations",
+    "changing",
     "elsewhere",
     "occupy",
     "ephemeral",
@@ -48,6 +49,7 @@ Ability = Literal[
 """What a fake, or the cloud itself, may be unable to do; see :attr:`AddressFake.cannot`.
 
 The faults, and: retry-after = say how long to wait when throttled; operations = accept a write and complete it later;
+changing = show, where addresses are read, that an attach is under way;
 elsewhere = an address held by something other than an instance; occupy = an instance that has no room because of
 somebody else's static address; ephemeral = an instance that has something in the place of a reserved address;
 restore = give that back.

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import quote
 
 import pytest
 
@@ -211,11 +213,39 @@ def check_text(text: str, what: str) -> None:
     assert "://" not in text, f"{what} has an absolute URL: {text!r}"
 
 
+ALWAYS: Final = frozenset({"error", "garbage", "lost-answer", "silent"})
+"""What every cloud that is reached over a network can do."""
+
+SHOWN: Final = 8
+"""Characters of a credential's beginning that are too many to be shown."""
+
+
+def check_cannot(cannot: Mapping[Any, str], known: Collection[str]) -> None:
+    """Fails if a fake declares that it cannot do something unknown, or what every cloud can: that skips rules."""
+    strange = sorted(cannot.keys() - set(known))
+    assert not strange, f"cannot has {strange}; known are {sorted(known)}"
+    wrong = sorted(cannot.keys() & ALWAYS)
+    assert not wrong, f"cannot has {wrong}, which can happen to every cloud"
+    silent = sorted(key for key, why in cannot.items() if not why.strip())
+    assert not silent, f"cannot does not say why: {silent}"
+
+
+def shows(text: str, secrets: Iterable[str]) -> bool:
+    """Whether a text shows a credential, also encoded, in another case, or only its beginning."""
+    lower = text.lower()
+    for secret in secrets:
+        encoded = base64.b64encode(secret.encode()).decode().rstrip("=")[:-1]
+        forms = secret[:SHOWN] if len(secret) >= 2 * SHOWN else secret, quote(secret, safe=""), encoded, secret[::-1]
+        if any(form.lower() in lower for form in forms):
+            return True
+    return False
+
+
 def texts_of(error: BaseException | None) -> Generator[str, None, None]:
     """The text of an error and of its causes, which a traceback shows."""
     while error is not None:
         yield f"{type(error).__name__}: {error}"
-        error = error.__cause__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from hub.plugin.clouds import CloudNode
 from hub_testkit.addresses.fake import Request
 from hub_testkit.contexts import LocalHub
 
-__all__ = ["CloudFake", "CloudObject", "Fault", "Request", "World"]
+__all__ = ["Ability", "CloudFake", "CloudObject", "Fault", "Request", "World"]
 
 Fault = Literal[
     "error", "garbage", "no-key", "lost-page", "elsewhere", "unauthorized", "lost-request", "lost-answer", "silent"
@@ -33,6 +33,10 @@ Fault = Literal[
 - lost-answer: the request has its whole effect, then the connection breaks without an answer.
 - silent: no answer until :meth:`CloudFake.heal`.
 """
+
+
+Ability = Literal[Fault, "marker"]
+"""What a fake, or the cloud itself, may be unable to do: a fault, or marker = an object that carries a marker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,8 @@ class CloudFake(Protocol):
     def elsewhere(self, value: str, /) -> None: ...
 
     @property
-    def cannot(self) -> Mapping[Fault, str]:
-        """The faults that the cloud cannot have -> why. Rules that need one are skipped with the reason."""
+    def cannot(self) -> Mapping[Ability, str]:
+        """What the cloud cannot do -> why. Rules that need it are skipped with the reason."""
         ...
 
     @property
@@ -86,7 +90,7 @@ class CloudFake(Protocol):
         ...
 
     def add_machine(self, name: str) -> CloudNode:
-        """Creates a running machine, and returns its Node as it is once it is initialised."""
+        """Creates a running machine, and returns its Node as it is once it is initialised, with its addresses."""
         ...
 
     def remove_machine(self, node: CloudNode) -> None:

@@ -66,6 +66,7 @@ class Scene:
         ports: the ports of the Service.
         record: the Service's record; it outlives a process.
         made: the steps that this process has made.
+        number: how many machines there have been.
     """
 
     world: World
@@ -75,6 +76,7 @@ class Scene:
     ports: Sequence[BalancerPort]
     record: Record = field(default_factory=lambda: Record(NAME, MARKER))
     made: list[Made] = field(default_factory=list[Made])
+    number: int = 0
 
     @property
     def fake(self) -> CloudFake:
@@ -90,7 +92,9 @@ class Scene:
 
     def machines(self, number: int) -> list[CloudNode]:
         """Creates machines, and returns their Nodes, sorted by the machine's id."""
-        return sorted((self.fake.add_machine(f"kit-{index}") for index in range(number)), key=self.id)
+        self.number += number
+        names = [f"kit-{index}" for index in range(self.number - number, self.number)]
+        return sorted(map(self.fake.add_machine, names), key=self.id)
 
     def id(self, node: CloudNode) -> str:
         """The id of a Node's machine."""
@@ -105,7 +109,9 @@ class Scene:
         ports: Sequence[BalancerPort] = (),
     ) -> Balancer:
         """What a Service wants: these machines behind these ports."""
-        nodes = tuple(BalancerNode(f"n{index:02}", node.provider_id) for index, node in enumerate(machines))
+        nodes = tuple(
+            BalancerNode(f"n{index:02}", node.provider_id, node.addresses) for index, node in enumerate(machines)
+        )
         return Balancer(NAME, MARKER, tuple(ports or self.ports), nodes, settings=settings or {})
 
     # --- as the hub does -------------------------------------------------------------------------------------
@@ -150,15 +156,19 @@ class Scene:
             self.made.append(Made(seen, first, await self.perform(first)))
         return first
 
-    async def settle(self, want: Balancer | None, *, killed: bool = False, refused: bool = False) -> list[Made]:
+    async def settle(
+        self, want: Balancer | None, *, killed: bool = False, refused: bool = False, waits: bool = False
+    ) -> list[Made]:
         """Make steps until nothing is left to do; returns them.
 
         Args:
             want: what the Service wants.
             killed: whether each step is made by a process of its own, also after an error.
             refused: whether the plugin may refuse what the Service wants.
+            waits: whether the plugin may wait for ever.
         """
         made: list[Made] = []
+        first: Planned | None = None
         for _ in range(ROUNDS):
             try:
                 first = await self.first(want)
@@ -166,7 +176,7 @@ class Scene:
             except ProviderError:
                 if not killed:
                     raise
-                self.cloud, self.made = await self.reopen(), []
+                await self.restart()
                 continue
             if killed:
                 self.made = []
@@ -176,8 +186,15 @@ class Scene:
             assert not isinstance(first, Refused), f"the plan refuses what the rules want: {first}"
             if isinstance(first, Wait):
                 await asyncio.sleep(min(first.after, 0.02))
+        if waits and isinstance(first, Wait):
+            return made
         texts = [each.step.summary for each in made[-6:]]
-        raise AssertionError(f"after {ROUNDS} rounds there is still something to do; the last steps were {texts}")
+        text = f"after {ROUNDS} rounds there is still something to do: {first}"
+        raise AssertionError(f"{text}; the last steps were {texts}")
+
+    async def restart(self) -> None:
+        """Another process goes on: it knows nothing but the record."""
+        self.cloud, self.made = await self.reopen(), []
 
     async def publish(self, want: Balancer | None) -> None:
         """Write the record, as the hub does at the end."""
@@ -218,9 +235,28 @@ def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
     return value
 
 
-def renamed(plan: Sequence[Planned], ids: Sequence[str]) -> str:
-    """A plan as text, in which machines are numbered."""
-    text = json.dumps(msgspec.to_builtins(plan, order="sorted"))
+def renamed(plan: Sequence[Planned], nodes: Sequence[CloudNode], ids: Sequence[str]) -> str:
+    """The steps of a plan as text, with numbers for machines and their addresses; sorted lists stay sorted."""
     numbers = {id_: f"<{number}>" for number, id_ in enumerate(ids)}
-    words = "|".join(re.escape(id_) for id_ in sorted(ids, key=len, reverse=True))
-    return re.sub(rf"(?<![\w-])({words})(?![\w-])", lambda found: numbers[found[0]], text)
+    for number, node in enumerate(nodes):
+        numbers |= {found.address: f"<{number} {index}>" for index, found in enumerate(node.addresses)}
+    words = "|".join(re.escape(word) for word in sorted(numbers, key=len, reverse=True))
+    pattern = re.compile(rf"(?<![\w-])({words})(?![\w-])")
+
+    def text(value: Any) -> str:
+        return json.dumps(value, sort_keys=True)
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, str):
+            return pattern.sub(lambda found: numbers[found[0]], value)
+        if isinstance(value, Mapping):
+            items = cast("Mapping[str, Any]", value)
+            return {key: changed(each) for key, each in items.items()}
+        if isinstance(value, list | tuple):
+            parts = [*cast("Sequence[Any]", value)]
+            found = [changed(each) for each in parts]
+            return sorted(found, key=text) if parts == sorted(parts, key=text) else found
+        return value
+
+    steps = [item for item in plan if isinstance(item, Step)]
+    return text([(step.kind, step.creates, changed(msgspec.to_builtins(step.request))) for step in steps])

@@ -50,7 +50,7 @@ def account() -> Object:
 def brief(objects: Objects, collection: str, id_: str) -> Object:
     """An object inside another one."""
     found = objects[collection].get(id_, {})
-    return {**reference(collection, id_), **{key: copy.deepcopy(found.get(key)) for key in BRIEF[collection]}}
+    return {**reference(collection, id_), **{key: found.get(key) for key in BRIEF[collection]}}
 
 
 def shown(objects: Objects, collection: str, id_: str, *, detail: bool = False) -> Object:

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from contextlib import suppress
 
-from hub_provider_ionos.testing.cloud import DATACENTER
+from hub_provider_ionos.testing.cloud import DATACENTER, PRIVATE, PUBLIC
 from hub_provider_ionos.testing.fake import IonosFake, Served
 
 USAGE = """\
@@ -16,6 +16,9 @@ USAGE = """\
 provider: ionos
 config: {{datacenters: [{datacenter}], apiUrl: "{url}", token: {{env: IONOS_TOKEN}}}}
 addresses: [{addresses}]
+# Load balancers: hub cloud-controller --cloud-provider ionos --cloud-config FOLDER with IONOS_API_URL={url}
+# and in FOLDER a file {datacenter} with {{"tokens": ["{token}"]}}; annotate Services with
+# endpointslice-hub/ionos-listener-lan: "{public}" and endpointslice-hub/ionos-target-lan: "{private}"
 """
 
 
@@ -42,7 +45,7 @@ async def _serve(fake: IonosFake, ids: list[str], addresses: list[str]) -> None:
     async with fake:
         names = {"count": len(ids), "ids": " ".join(f"ionos://{id_}" for id_ in ids), "datacenter": DATACENTER}
         where = {"host": fake.host, "url": fake.url, "token": fake.token, "addresses": ", ".join(addresses)}
-        _show(USAGE.format(**names, **where))
+        _show(USAGE.format(**names, **where, public=PUBLIC, private=PRIVATE))
         fake.shown = _show_request
         await asyncio.Event().wait()
 

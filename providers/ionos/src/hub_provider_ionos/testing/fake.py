@@ -21,7 +21,7 @@ ANSWERS: Final[dict[str, tuple[int, str, dict[str, str]]]] = {
     "no-key": (200, "{}", {}),
     "list": (200, "[]", {}),
     "html": (502, "<html>bad gateway</html>", {}),
-    "redirect": (302, "", {"Location": "/elsewhere"}),
+    "redirect": (302, "", {}),
     "throttled": (429, '{"message": "rate limit exceeded"}', {"Retry-After": "1"}),
     "throttled-without-time": (429, '{"message": "rate limit exceeded"}', {}),
 }
@@ -34,6 +34,8 @@ PROBLEMS: Final[dict[str, Problem]] = {
     "conflict": Problem(409, "100", "the resource was changed"),
     "busy": Problem(422, "200", "[VDC-5-1] Operation cannot be executed since this NIC is busy"),
     "used": Problem(422, "100", "[VDC-5-3] IP is already in use"),
+    "refused": Problem(422, "100", "[VDC-5-12] Attribute 'name' is too long"),
+    "quota": Problem(422, "200", "[VDC-5-9] The resource limit of your contract is exceeded"),
 }
 """Faults with an error of the API."""
 
@@ -70,6 +72,7 @@ class IonosFake:
         page: the most items in a page, if the request does not ask for fewer.
         latency: seconds before each answer.
         port: of the server; 0 before the start = a free one.
+        elsewhere: where redirects lead to.
         shown: called with each request after its answer.
         cut: called with each write; "before" = the connection ends and nothing is made, "after" = it is made, but the
             connection ends without an answer, "" = it is answered.
@@ -84,6 +87,7 @@ class IonosFake:
         self.page = 1000
         self.latency = 0.0
         self.port = port
+        self.elsewhere = ""
         self.shown: Callable[[Served], object] = _ignore
         self.cut: Callable[[Served], str] = lambda _: ""
         self._faults: list[Fault] = []
@@ -190,6 +194,7 @@ class IonosFake:
             raise PROBLEMS[fault]
         if fault in ANSWERS:
             status, text, headers = ANSWERS[fault]
+            headers = {"Location": f"{self.elsewhere}/elsewhere"} if fault == "redirect" else headers
             return web.Response(status=status, text=text, headers=headers)
         if request.headers.get("Authorization") != f"Bearer {self.token}":
             raise PROBLEMS["unauthorized"]
