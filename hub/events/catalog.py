@@ -570,6 +570,57 @@ _PLUGIN_FINDINGS: Final = (
         "give one of the clusters another `cloud.clusterName`",
     ),
     (
+        "AddressNotFound",
+        "the account has no reserved address that the Service names; nothing else is made",
+        "reserve it in the cloud, or correct `spec.loadBalancerIP`",
+    ),
+    (
+        "AddressInUse",
+        "a reserved address is used by something else, and is not taken away",
+        "free it in the cloud, or name another one",
+    ),
+    (
+        "FamilyUnsupported",
+        "the cloud's balancers have no IPv6: no balancer is made, and an existing one stays",
+        "write `ipFamilies: [IPv4]`",
+    ),
+    (
+        "LanMissing",
+        "it is not known in which LAN the balancer listens, or reaches its nodes",
+        "write `lans` into `cloud.provider.config`, or set the annotation that the message names",
+    ),
+    (
+        "NodesNotReachable",
+        "some nodes have no address in the LAN of the balancer's targets, and get no traffic",
+        "give the machines a network card in that LAN",
+    ),
+    (
+        "NoTargets",
+        "no node has an address in the LAN of the targets: a new port of the balancer waits for one",
+        "give the machines a network card in the LAN of the targets",
+    ),
+    (
+        "DatacenterChanged",
+        "the Service names another data center than the one its balancer is in, which cannot change",
+        "name that one again, or create the Service anew",
+    ),
+    (
+        "InternalChanged",
+        "a public balancer cannot become an internal one, nor the reverse",
+        "undo the change, or create the Service anew",
+    ),
+    ("CloudBusy", "the cloud is working on an object of the balancer; the hub waits", "if it lasts, ask the cloud"),
+    (
+        "CloudRequestFailed",
+        "the cloud accepted a change and could not make it; it is tried again",
+        "the message has the cloud's words",
+    ),
+    (
+        "LoadBalancerNotReady",
+        "the balancer is neither available nor being changed; the hub waits",
+        "look at the balancer in the cloud",
+    ),
+    (
         "DomainNotReady",
         "a name of the certificate does not lead to the balancer's address; only the certificate waits",
         "correct the DNS record, or the annotation",

@@ -126,6 +126,7 @@ async def scene(*, secret: str = TOKEN, **config: Any) -> AsyncGenerator[Scene, 
     async with AsyncExitStack() as stack:
         fake = await stack.enter_async_context(IonosFake())
         clock = AheadClock()
+        fake.cloud.now = clock.now
         hub = LocalHub(secrets={"TOKEN": secret}, allow_api_hosts=frozenset((fake.host,)), clock=clock)
         await stack.enter_async_context(hub)
         shared = await stack.enter_async_context(open_cloud(hub))

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import json, sys
@@ -34,13 +36,20 @@ def test_a_hub_without_a_cloud_imports_no_module_of_it() -> None:
     assert json.loads(found.stdout) == []
 
 
-def test_the_plugin_loads_its_cloud_only_when_it_is_used() -> None:
-    """Registering Brightbox imports neither its client nor the values of clouds."""
-    program = "import json, sys, hub_provider_brightbox as b; b.hub_register_providers(); "
+@pytest.mark.parametrize(
+    ("plugin", "later"),
+    [
+        ("hub_provider_brightbox", {"hub_provider_brightbox.client", "aiohttp"}),
+        ("hub_provider_ionos", {"hub_provider_ionos.balancers", "hub_provider_ionos.instances"}),
+    ],
+)
+def test_the_plugin_loads_its_cloud_only_when_it_is_used(plugin: str, later: set[str]) -> None:
+    """Registering a plugin imports neither its part of the cloud controller nor the values of clouds."""
+    program = f"import json, sys, {plugin} as plugin; list(plugin.hub_register_providers()); "
     program += "print(json.dumps(sorted(sys.modules)))"
     found = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )
-    loaded = json.loads(found.stdout)
-    assert "hub_provider_brightbox" in loaded
-    assert [name for name in loaded if name in ("hub.plugin.clouds", "hub_provider_brightbox.client", "aiohttp")] == []
+    loaded = set(json.loads(found.stdout))
+    assert plugin in loaded
+    assert loaded & {"hub.plugin.clouds", *later} == set()

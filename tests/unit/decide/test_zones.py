@@ -101,10 +101,19 @@ def test_a_zone_that_the_hub_cluster_does_not_have_is_named() -> None:
     it.run(offer("eu-1", "eu-2"))
     assert published(it) == [("a", ()), ("b", ())]
     assert messages(it) == {"ZoneNotInHub": "eu: no zone hints: zoneMap names b, where the hub cluster has no Node"}
+    it.run(offer("eu-1", "eu-2"))  # nothing changes from here on but the zones of the hub cluster
     it.hub_zones = frozenset("ab")
     it.run(offer("eu-1", "eu-2"))
     assert published(it) == [("a", ("a",)), ("b", ("b",))]
     assert it.reasons() == []
+
+
+def test_a_hub_cluster_without_zones_takes_hints_away() -> None:
+    """If it is known that no Node of the hub cluster has a zone, there are no hints."""
+    it = pipeline()
+    it.hub_zones = frozenset()
+    it.run(offer("eu-1"))
+    assert (published(it), it.reasons()) == ([("a", ())], ["ZoneNotInHub"])
 
 
 def test_sources_have_hints_independently() -> None:

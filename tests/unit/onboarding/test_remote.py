@@ -297,9 +297,11 @@ async def test_objects_of_other_clusters_are_no_leftovers() -> None:
 
 def test_commands_for_the_owners_of_the_cluster() -> None:
     """The commands delete everything that ``hub cluster add`` made."""
+    chosen = f"-l {SELECTOR},endpointslice-hub/cluster=eu"
     assert removal_commands(ACCESS) == [
-        f"kubectl delete clusterrolebinding,clusterrole -l {SELECTOR},endpointslice-hub/cluster=eu",
-        f"kubectl delete rolebinding,role -A -l {SELECTOR},endpointslice-hub/cluster=eu",
+        f"kubectl delete clusterrolebinding,clusterrole {chosen}",
+        f"kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy {chosen}",
+        f"kubectl delete rolebinding,role -A {chosen}",
         "kubectl delete serviceaccount endpointslice-hub -n endpointslice-hub",
         "kubectl delete namespace endpointslice-hub   # if nothing else uses it",
     ]

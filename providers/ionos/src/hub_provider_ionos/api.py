@@ -22,7 +22,7 @@ from hub.plugin import (
     TerminalProviderError,
     TransientProviderError,
 )
-from hub.plugin.clouds import Uncertain
+from hub.plugin.spec import Uncertain
 from hub_provider_ionos import inventory
 from hub_provider_ionos.account import Account, Login, Usage
 from hub_provider_ionos.failures import (

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from hub.plugin import ProviderError, TerminalProviderError, TransientProviderError
 from hub.plugin.addresses import AddressConflict, QuotaExceeded
-from hub.plugin.clouds import CloudConflict, CloudRefusal, Uncertain
+from hub.plugin.spec import CloudConflict, CloudRefusal, Uncertain
 
 RATE_LIMITED: Final = 60.0
 """Seconds to wait after a 429 without Retry-After: the API's limits are per minute."""

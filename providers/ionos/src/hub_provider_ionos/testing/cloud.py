@@ -68,6 +68,7 @@ class Cloud:
         error: the message that changes fail with from now on; "" = they succeed.
         early: whether objects show their new values before the change has ended.
         names_consumers: whether blocks list who has their addresses.
+        now: the clock by which requests end.
     """
 
     def __init__(self) -> None:
@@ -80,6 +81,7 @@ class Cloud:
         self.error = ""
         self.early = False
         self.names_consumers = True
+        self.now: Callable[[], float] = time.monotonic
         self._numbers = itertools.count(1)
         self.add_datacenter(DATACENTER)
 
@@ -256,7 +258,7 @@ class Cloud:
 
     def accept(self, method: str, path: str, end: Callable[[str], str]) -> str:
         """Accepts a request and returns its id; its effect happens after :attr:`seconds`."""
-        now, identity = time.monotonic(), str(uuid4())
+        now, identity = self.now(), str(uuid4())
         self.requests[identity] = Change(method, path, end, now, now + self.seconds, self.error)
         self.changes += 1
         self.settle()
@@ -265,7 +267,7 @@ class Cloud:
     def settle(self) -> None:
         """Ends the requests whose time is over."""
         for change in self.requests.values():
-            if change.status == "RUNNING" and change.ends <= time.monotonic():
+            if change.status == "RUNNING" and change.ends <= self.now():
                 change.error = change.end(change.error)
                 change.status = "FAILED" if change.error else "DONE"
 
