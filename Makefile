@@ -22,7 +22,7 @@ help:
 	@echo "make format   format the code and apply ruff's fixes"
 	@echo "make bench    compare the hub with the Go reference and a minimal program"
 	@echo "make mutants  change the code in 200 random places, one at a time, and list changes that no unit test detects"
-	@echo "make traffic  send real requests through kube-proxy while something fails, and count the lost ones: 16 minutes"
+	@echo "make traffic  send real requests through kube-proxy and Envoy while something fails: 25 minutes"
 	@echo "make bench-health  measure health checks: CPU, cadence, detection (needs user namespaces)"
 	@echo "make bench-scale  measure the hub on 500 clusters: 30 minutes"
 	@echo "make bench-allocations  measure moves of reserved addresses: 8 minutes"

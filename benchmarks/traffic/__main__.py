@@ -1,8 +1,8 @@
 """Sends real requests through real consumers while something fails, and counts those that are lost: ``make traffic``.
 
-    make traffic                              all rows and arms; writes docs/traffic.md: 16 minutes
+    make traffic                              all rows, arms and consumers; writes docs/traffic.md: 25 minutes
     make traffic ARGS="--quick --json"        five rows, two arms: at most five minutes; the last line is JSON
-    make traffic ARGS="--rows drain --arms reference,health"
+    make traffic ARGS="--rows drain --arms reference,health --consumer envoy"
 
 Exits 0 if all goals are met, 1 if one is missed or a part of the bench failed, 3 if it cannot run here.
 """
@@ -16,18 +16,18 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from benchmarks.bench import machine
 from benchmarks.report import replace_block
 from benchmarks.subjects import GOREF, go_version
 from benchmarks.traffic import net, report
-from benchmarks.traffic.consumers import KUBE_PROXY
-from benchmarks.traffic.figures import ARMS, Arm, Figures, figures
-from benchmarks.traffic.rows import QUICK, ROWS, Row
+from benchmarks.traffic.consumers import CONTOUR, CONTOUR_PACKAGE, KUBE_PROXY
+from benchmarks.traffic.figures import ARMS, Arm, ConsumerName, Figures, figures
+from benchmarks.traffic.rows import ENVOY_ROWS, QUICK, ROWS, Row
 from benchmarks.traffic.stage import SETTLE, Stage
 from tests.support.api import ApiRefused
 from tests.support.apiserver import binaries
@@ -49,9 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not args.source and not os.environ.get(net.INSIDE):
             net.check()
-            binaries.ensure("etcd", "kube-apiserver")
-            for program in (GOREF, KUBE_PROXY):  # the namespace has no network to fetch their modules
-                binaries.ensure_go_program(program)
+            build(args.rows)
             net.enter(arguments)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler)
@@ -68,22 +66,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     return publish(args, result)
 
 
+def build(consumers: Iterable[ConsumerName]) -> None:
+    """Build all programs, since the namespace has no network to fetch their modules."""
+    binaries.ensure("etcd", "kube-apiserver")
+    binaries.ensure_go_program(GOREF)
+    if "kube-proxy" in consumers:
+        binaries.ensure_go_program(KUBE_PROXY)
+    if "envoy" in consumers:
+        binaries.ensure_go_program(CONTOUR, package=CONTOUR_PACKAGE)
+        binaries.ensure_envoy()
+
+
 def publish(args: argparse.Namespace, result: dict[str, Any]) -> int:
     """Print the result, and write the documentation if it is complete. Returns the exit code."""
-    found = {row: {arm: Figures(**one) for arm, one in arms.items()} for row, arms in result["rows"].items()}
+    found: dict[ConsumerName, report.Found] = {
+        consumer: {row: {arm: Figures(**one) for arm, one in arms.items()} for row, arms in rows.items()}
+        for consumer, rows in result["rows"].items()
+    }
     text = report.document(result, found)
     print(text)
     if args.complete:
         DATA.write_text(json.dumps(result, indent=1) + "\n")
-        PICTURE.write_text(report.picture(found))
+        PICTURE.write_text(report.picture(found["kube-proxy"]))
         PAGE.write_text(replace_block(PAGE.read_text(), text, report.BEGIN, report.END))
     if args.json:
         short: dict[Arm, dict[str, dict[str, int]]] = {}
-        for row, figures_by_arm in found.items():
+        for row, figures_by_arm in next(iter(found.values())).items():
             for arm, one in figures_by_arm.items():
                 short.setdefault(arm, {})[row] = {"requests": one.requests, "lost": one.lost}
         print(json.dumps(short))
-    return 0 if not result["broken"] and all(goal.met for goal in report.goals(found)) else 1
+    return 0 if not result["broken"] and all(goal.met for rows in found.values() for goal in report.goals(rows)) else 1
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -95,11 +107,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     parser.add_argument("--rows", type=some_of([row.name for row in ROWS]), help="default: all")
     parser.add_argument("--arms", type=some_of(ARMS), help=f"default: all: {', '.join(ARMS)}")
+    parser.add_argument("--consumer", choices=get_args(ConsumerName), help="default: kube-proxy")
     parser.add_argument("--save", type=Path, default=SAVED, metavar="FILE", help="default: build/traffic.json")
     parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="use saved figures; measure nothing")
     args = parser.parse_args(argv)
-    args.complete = not (args.quick or args.rows or args.arms)
-    args.rows = args.rows or (list(QUICK) if args.quick else [row.name for row in ROWS])
+    args.complete = not (args.quick or args.rows or args.arms or args.consumer)
+    names = args.rows or (list(QUICK) if args.quick else [row.name for row in ROWS])
+    args.rows = {args.consumer or "kube-proxy": names} | ({"envoy": list(ENVOY_ROWS)} if args.complete else {})
     args.arms = args.arms or (["reference", "health"] if args.quick else list(ARMS))
     return args
 
@@ -117,34 +131,39 @@ def some_of(names: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Play the rows of the command line and save each. A row in which a part of the bench fails has no figures."""
+    """Play the rows of the command line. A row in which a part of the bench fails has no figures."""
     result: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine(go_version(binaries.ensure_go_program(GOREF))),
-        "rows": {},
+        "rows": {consumer: {} for consumer in args.rows},
         "broken": [],
     }
-    rows = [row for row in ROWS if row.name in args.rows]
+    for consumer, names in args.rows.items():
+        measure_consumer(consumer, [row for row in ROWS if row.name in names], args, result)
+    return result
+
+
+def measure_consumer(consumer: ConsumerName, rows: list[Row], args: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Play rows with one consumer. What was measured is saved after each row."""
     clusters = tuple(dict.fromkeys(cluster for row in rows for cluster in row.clusters))
     while rows:
         left = len(rows)
         with tempfile.TemporaryDirectory(prefix="hub-traffic-") as folder:
-            say("starting API servers, nodes and kube-proxy")
+            say(f"starting API servers, nodes and {consumer}")
             try:
-                with Stage(Path(folder), args.arms, clusters) as stage:
+                with Stage(Path(folder), consumer, args.arms, clusters) as stage:
                     while rows:
-                        play(stage, rows.pop(0), result["rows"])
+                        play(stage, rows.pop(0), result["rows"][consumer])
                         args.save.parent.mkdir(exist_ok=True)
                         args.save.write_text(json.dumps(result, indent=1) + "\n")
                         stage.settle(SETTLE)
             except (RuntimeError, ApiRefused) as error:  # the next rows get a new stage
-                if not result["rows"]:
+                if not any(result["rows"].values()):
                     raise  # not even the first row could be played
                 say(str(error))
                 result["broken"].append(str(error).partition("\n")[0])
                 if left == len(rows):
                     break  # the new stage cannot be started
-    return result
 
 
 def play(stage: Stage, row: Row, rows: dict[str, Any]) -> None:

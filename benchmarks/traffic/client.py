@@ -19,11 +19,10 @@ import uvloop
 LOWEST, HIGHEST = 1100, 32000
 """The source ports, below those that the kernel gives to other connections."""
 TIMEOUT = 1.0
-REQUEST = b"GET / HTTP/1.1\r\nHost: traffic\r\nConnection: close\r\n\r\n"
 Line = tuple[int, float, float, str, str]
 
 
-async def request(source: tuple[str, int], target: tuple[str, int]) -> Line:
+async def request(source: tuple[str, int], target: tuple[str, int], text: bytes) -> Line:
     """Make one request."""
     loop, begin, answer, error = asyncio.get_running_loop(), time.monotonic(), b"", ""
     with socket.socket() as connection:
@@ -33,7 +32,7 @@ async def request(source: tuple[str, int], target: tuple[str, int]) -> Line:
             connection.bind(source)
             async with asyncio.timeout(TIMEOUT):
                 await loop.sock_connect(connection, target)
-                await loop.sock_sendall(connection, REQUEST)
+                await loop.sock_sendall(connection, text)
                 while data := await loop.sock_recv(connection, 4096):
                     answer += data
         except TimeoutError:
@@ -51,10 +50,11 @@ async def run(args: argparse.Namespace) -> list[Line]:
     loop, tasks = asyncio.get_running_loop(), []
     delay = args.begin - time.monotonic()  # the loop has its own clock
     first = loop.time() + delay
+    text = f"GET / HTTP/1.1\r\nHost: {args.authority}\r\nConnection: close\r\n\r\n".encode()
     for number in range(round(args.rate * args.seconds)):
         await asyncio.sleep(first + number / args.rate - loop.time())
         port = LOWEST + (args.port_offset + number) % (HIGHEST - LOWEST)
-        tasks.append(asyncio.create_task(request((args.source, port), (args.host, args.port))))
+        tasks.append(asyncio.create_task(request((args.source, port), (args.host, args.port), text)))
     return list(await asyncio.gather(*tasks))
 
 
@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("host")
     parser.add_argument("port", type=int)
     parser.add_argument("--source", required=True, help="the address to send from")
+    parser.add_argument("--authority", required=True, help="the name in the request's Host header")
     parser.add_argument("--rate", type=float, required=True, help="requests per second")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--begin", type=float, required=True, help="CLOCK_MONOTONIC of the first request")

@@ -1,4 +1,4 @@
-"""The consumers: each arm has its own kube-proxy, on a host with its client."""
+"""The consumers: kube-proxy, and Envoy that Contour configures. Each arm has its own, on a host with its client."""
 
 from __future__ import annotations
 
@@ -6,23 +6,62 @@ import contextlib
 import json
 import sys
 import time
+import urllib.request
 from pathlib import Path
+from typing import Protocol
 
 from benchmarks.traffic.client import TIMEOUT
 from benchmarks.traffic.figures import RATE, Arm, Request
-from benchmarks.traffic.net import Host
+from benchmarks.traffic.net import GATEWAY, Host
+from tests.support.api import Object
 from tests.support.apiserver import binaries
 from tests.support.apiserver.process import Process, as_flags
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import add_node
+from tests.support.ports import free_port
 
 KUBE_PROXY = Path(__file__).parent / "kube-proxy"
+CONTOUR = Path(__file__).parent / "contour"
+CONTOUR_PACKAGE = "github.com/projectcontour/contour/cmd/contour"
 NAMESPACE = "edge"
 NODE_PORT = 30080
+ENVOY_PORT, ADMIN_PORT = 8080, 9001
+"""Contour lets Envoy listen on the first."""
 
 
 class BenchBroken(RuntimeError):
     """A part of the bench failed, so a row has no result. The message names the part and ends with its log."""
+
+
+class Consumer(Protocol):
+    """What sends an arm's requests to nodes.
+
+    Attributes:
+        host: the host on which it and its client run.
+        process: it itself.
+        target: the address and port that the client uses.
+    """
+
+    @property
+    def arm(self) -> Arm: ...
+    @property
+    def host(self) -> Host: ...
+    @property
+    def process(self) -> Process: ...
+    @property
+    def target(self) -> tuple[str, int]: ...
+
+    def uses(self) -> str:
+        """The addresses that it sends requests to, as a text that contains each with ``:`` and its port."""
+        ...
+
+    def forget(self) -> None:
+        """Forget which address each request was sent to."""
+        ...
+
+    def sent_to(self) -> dict[int, str]:
+        """The address that each request was sent to, by its source port, as far as known."""
+        ...
 
 
 class KubeProxy:
@@ -58,28 +97,114 @@ class KubeProxy:
         )
 
     def uses(self) -> str:
-        """The addresses that it sends requests to, as a text that contains each with ``:`` and its port."""
         return self.host.run(["nft", "list", "ruleset", "ip"]).replace(" . ", ":")
 
     def forget(self) -> None:
-        """Forget which address each request was sent to."""
         self.host.run(["nft", "flush", "set", "ip", "traffic", "sent"])
 
     def sent_to(self) -> dict[int, str]:
-        """The address that each request was sent to, by its source port."""
         listed = json.loads(self.host.run(["nft", "-j", "list", "set", "ip", "traffic", "sent"]))
         pairs = [pair["concat"] for entry in listed["nftables"] for pair in entry.get("set", {}).get("elem", ())]
         return {int(port): address for port, address in pairs}
 
 
+class Envoy:
+    """Envoy, configured by Contour, which has an Ingress for the arm's Service."""
+
+    def __init__(self, arm: Arm, host: Host, hub: ApiServer, contour: Contour) -> None:
+        self.arm = arm
+        self.host = host
+        self.target = (host.address, ENVOY_PORT)
+        backend = {"service": {"name": arm, "port": {"number": 80}}}
+        paths = [{"path": "/", "pathType": "Prefix", "backend": backend}]
+        spec = {"rules": [{"host": f"{arm}.test", "http": {"paths": paths}}]}
+        path = f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/ingresses"
+        hub.api.post(path, {"metadata": {"name": arm}, "spec": spec})
+        file = contour.bootstrap(host)
+        flags = {"config-path": file, "service-cluster": "contour", "service-node": arm, "log-level": "warn"}
+        # Envoy refuses --name=value.
+        pairs = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
+        argv = [str(binaries.ensure_envoy()), *pairs, "--concurrency", "1", "--disable-hot-restart"]
+        self.process = Process(f"Envoy of {arm}", host.command(argv), file.with_suffix(".log"))
+        self.process.start()
+
+    def uses(self) -> str:
+        url = f"http://{self.host.address}:{ADMIN_PORT}/clusters"
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+            lines = str(answer.read(), "utf-8").splitlines()
+            return "\n".join(line for line in lines if line.startswith(f"{NAMESPACE}/{self.arm}/"))
+        return ""  # it does not listen yet
+
+    def forget(self) -> None:
+        """Nothing to do: Envoy uses its own connections, so only answers say where a request went."""
+
+    def sent_to(self) -> dict[int, str]:
+        return {}
+
+
+class Contour:
+    """Contour for all arms."""
+
+    def __init__(self, hub: ApiServer, folder: Path, kubeconfig: Path) -> None:
+        self._folder = folder
+        self._port = free_port()
+        self._program = str(binaries.ensure_go_program(CONTOUR, package=CONTOUR_PACKAGE))
+        for kind, plural, version in KINDS:
+            hub.api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(kind, plural, version))
+        flags = {
+            "kubeconfig": kubeconfig,
+            "xds-address": "0.0.0.0",
+            "xds-port": self._port,
+            "http-port": free_port(),
+            "health-port": free_port(),
+            "debug-http-port": free_port(),
+        }
+        argv = [self._program, "serve", "--insecure", "--disable-leader-election", *as_flags(flags)]
+        self.process = Process("Contour", argv, folder / "contour.log")
+        self.process.start()
+
+    def bootstrap(self, host: Host) -> Path:
+        """The configuration with which Envoy on a host finds Contour."""
+        file = self._folder / f"envoy-{host.address}.json"
+        flags = {"xds-address": GATEWAY, "xds-port": self._port}
+        host.run([self._program, "bootstrap", str(file), *as_flags(flags)])
+        content = json.loads(file.read_text())
+        content["admin"]["address"] = {"socket_address": {"address": host.address, "port_value": ADMIN_PORT}}
+        file.write_text(json.dumps(content))
+        return file
+
+
+KINDS = (
+    ("HTTPProxy", "httpproxies", "v1"),
+    ("TLSCertificateDelegation", "tlscertificatedelegations", "v1"),
+    ("ExtensionService", "extensionservices", "v1alpha1"),
+)
+"""Kinds that Contour watches; none of their objects is needed."""
+
+
+def definition(kind: str, plural: str, version: str) -> Object:
+    """A CustomResourceDefinition of Contour without a schema."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "metadata": {"name": f"{plural}.projectcontour.io"},
+        "spec": {
+            "group": "projectcontour.io",
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
 class Client:
     """A running client."""
 
-    def __init__(self, consumer: KubeProxy, begin: float, seconds: float, offset: int) -> None:
+    def __init__(self, consumer: Consumer, begin: float, seconds: float, offset: int) -> None:
         consumer.forget()
         self._consumer = consumer
         address, port = consumer.target
         options = {
+            "authority": f"{consumer.arm}.test",
             "source": consumer.host.address,
             "rate": RATE,
             "seconds": seconds,

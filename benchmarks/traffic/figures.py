@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 Arm = Literal["static", "reference", "hub", "health", "drain"]
 ARMS: tuple[Arm, ...] = ("static", "reference", "hub", "health", "drain")
 HUB_ARMS = ARMS[2:]
+ConsumerName = Literal["kube-proxy", "envoy"]
 RATE = 200.0
 """Requests per second of each arm."""
 

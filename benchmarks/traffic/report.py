@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.plot import Axis, Panel, Series, svg
-from benchmarks.traffic.figures import ARMS, HUB_ARMS, RATE, Arm, Figures
+from benchmarks.traffic.figures import ARMS, HUB_ARMS, RATE, Arm, ConsumerName, Figures
 from benchmarks.traffic.rows import ROWS, Row
 
 BEGIN, END = "<!-- traffic: begin (make traffic) -->", "<!-- traffic: end -->"
@@ -52,7 +52,7 @@ def _goals(row: Row, figures: Mapping[Arm, Figures]) -> Iterable[Goal]:
             yield Goal(row.name, arm, "no more lost than by the reference", lost <= most)
 
 
-def document(result: Mapping[str, Any], found: Found) -> str:
+def document(result: Mapping[str, Any], found: Mapping[ConsumerName, Found]) -> str:
     """Return the measured block of docs/traffic.md."""
     machine = result["machine"]
     lines = [
@@ -60,10 +60,13 @@ def document(result: Mapping[str, Any], found: Found) -> str:
         f"Python {machine['python']}, Go {machine['go']} and Kubernetes {machine['kubernetes']}.",
         f"Each arm got {RATE:g} requests/s.",
     ]
-    lines += ["", *_tables(found)]
-    missed = [f"{goal.row}, {goal.arm}: {goal.text}" for goal in goals(found) if not goal.met]
-    notes = [f"- {text}" for text in (*missed, *_distorted(found), *result["broken"])]
-    return "\n".join(lines + (["", "Missed goals and problems:", "", *notes] if notes else []))
+    notes = []
+    for consumer, rows in found.items():
+        lines += ["", f"## Through {consumer}", "", *_tables(rows)]
+        notes += [f"- {consumer}: {goal.row}, {goal.arm}: {goal.text}" for goal in goals(rows) if not goal.met]
+        notes += [f"- {consumer}: {text}" for text in _distorted(rows)]
+    notes += [f"- {problem}" for problem in result["broken"]]
+    return "\n".join(lines + (["", "## Missed goals and problems", "", *notes] if notes else []))
 
 
 def _tables(found: Found) -> list[str]:

@@ -264,4 +264,15 @@ ROWS = (
         clusters=("eu", "us"),
     ),
 )
+ENVOY_ROWS = (
+    "rotation",
+    "drain",
+    "node link down",
+    "node answers RST",
+    "remote API dead",
+    "empty answer",
+    "hub kill -9",
+    "failover",
+)
+"""The rows of a complete run with Envoy: the others differ only in what the controllers do."""
 QUICK = ("rotation", "drain", "remote API dead", "hub kill -9", "node link down")

@@ -25,10 +25,13 @@ from benchmarks.traffic.consumers import (
     NODE_PORT,
     BenchBroken,
     Client,
+    Consumer,
+    Contour,
+    Envoy,
     KubeProxy,
     tail,
 )
-from benchmarks.traffic.figures import RATE, Arm, Request, Story
+from benchmarks.traffic.figures import RATE, Arm, ConsumerName, Request, Story
 from benchmarks.traffic.net import GATEWAY, Network
 from tests.support.api import STRATEGIC_PATCH, ApiRefused, Object
 from tests.support.apiserver import binaries
@@ -57,6 +60,7 @@ class Machine:
         self.name = f"{cluster}-{number}"
         self.address = f"10.7.{1 + number // 200}.{1 + number % 200}"
         self._stage = stage
+        stage.addresses[self.name] = self.address
         self.path = f"/api/v1/nodes/{self.name}"
         self.server = stage.servers[cluster]
         self.host = stage.network.host(self.address)
@@ -101,10 +105,12 @@ class Stage:
         machines: the nodes that exist, oldest first.
         removed: when the Node of each address was deleted.
         booted: when the Node of each new machine was created, by name.
+        addresses: the address of each machine, by name, also after its end.
         parts: processes that must live all the time.
     """
 
-    def __init__(self, folder: Path, arms: Sequence[Arm], clusters: Sequence[str]) -> None:
+    def __init__(self, folder: Path, consumer: ConsumerName, arms: Sequence[Arm], clusters: Sequence[str]) -> None:
+        self._consumer = consumer
         self.folder = folder
         self.arms = tuple(arms)
         self._clusters = tuple(clusters)
@@ -113,7 +119,8 @@ class Stage:
         self.removed: dict[str, float] = {}
         self.booted: dict[str, float] = {}
         self.controllers: dict[Arm, Process] = {}
-        self.consumers: dict[Arm, KubeProxy] = {}
+        self.consumers: dict[Arm, Consumer] = {}
+        self.addresses: dict[str, str] = {}
         self.parts: list[Process] = []
         self.begin = 0.0
         self._sent = 0
@@ -158,12 +165,20 @@ class Stage:
 
     def _start_consumers(self, stack: contextlib.ExitStack) -> None:
         kubeconfig = self._outside_kubeconfig()
+        contour: Contour | None = None
+        if self._consumer == "envoy":
+            contour = Contour(self.hub, self.folder, kubeconfig)
+            self.parts.append(contour.process)
+            stack.callback(contour.process.kill)
         for number, arm in enumerate(self.arms):
             host = self.network.host(f"10.7.240.{1 + number}")
             body = {"metadata": {"name": arm}, "spec": {"ports": [{"port": 80, "targetPort": NODE_PORT}]}}
             made = self.hub.api.post(f"/api/v1/namespaces/{NAMESPACE}/services", body)
-            consumer = KubeProxy(arm, host, str(made["spec"]["clusterIP"]), self.hub, kubeconfig)
-            self.consumers[arm] = consumer
+            self.consumers[arm] = consumer = (
+                Envoy(arm, host, self.hub, contour)
+                if contour
+                else KubeProxy(arm, host, str(made["spec"]["clusterIP"]), self.hub, kubeconfig)
+            )
             self.parts.append(consumer.process)
             stack.callback(consumer.process.kill)
 
@@ -243,7 +258,12 @@ class Stage:
 
     def _story(self, requests: Sequence[Request], clock: float) -> Story:
         return Story(
-            [request._replace(at=request.at - self.begin) for request in requests],
+            [
+                request._replace(
+                    at=request.at - self.begin, address=request.address or self.addresses.get(request.node, "")
+                )
+                for request in requests
+            ],
             (self.fault_at or self.begin) - self.begin,
             {address: at - self.begin for address, at in self.removed.items()},
             {name: at - self.begin for name, at in self.booted.items()},
@@ -259,7 +279,7 @@ class Stage:
         wanted = {machine.address for machine in self.machines}
         for arm, consumer in self.consumers.items():
 
-            def settled(arm: Arm = arm, consumer: KubeProxy = consumer) -> bool:
+            def settled(arm: Arm = arm, consumer: Consumer = consumer) -> bool:
                 if arm == "static" and self.ready(arm) != wanted:
                     self._write_static()
                 assert self.ready(arm) == wanted, f"{sorted(self.ready(arm))} is ready, not {sorted(wanted)}"

@@ -76,11 +76,11 @@ def test_document_has_every_row_and_the_problems() -> None:
         "drain": {"reference": ANSWERED, "hub": dataclasses.replace(ANSWERED, lost=2000, last_lost=1.5)},
         "node flaps": {"reference": ANSWERED, "hub": ANSWERED},
     }
-    text = report.document(RESULT | {"broken": ["kube-proxy of hub has ended"]}, rows)
+    text = report.document(RESULT | {"broken": ["kube-proxy of hub has ended"]}, {"kube-proxy": rows})
     assert "| drain | 0 | 2,000 | missed |" in text
     assert "| node flaps | 0 | 0 | met |" in text
     assert "| drain | – | 1.5 |" in text
-    assert "- drain, hub: 0 lost\n" in text
+    assert "- kube-proxy: drain, hub: 0 lost\n" in text
     assert text.endswith("- kube-proxy of hub has ended")
 
 
@@ -88,10 +88,10 @@ def test_late_clients_and_a_changed_clock_are_reported() -> None:
     """Both may distort the figures, so the page says so."""
     late = figures(Story([request._replace(at=request.at + 0.7) for request in requests()], 0.0, {}, {}), RATE)
     jumped = dataclasses.replace(ANSWERED, jump=-3600.0)
-    text = report.document(RESULT, {"drain": {"hub": late}, "failover": {"hub": jumped}})
+    text = report.document(RESULT, {"envoy": {"drain": {"hub": late}, "failover": {"hub": jumped}}})
     assert text.endswith(
-        "- failover: the wall clock jumped by -3600 s; the figures use the monotonic clock\n"
-        "- the machine was overloaded: clients were up to 0.7 s late (drain)"
+        "- envoy: failover: the wall clock jumped by -3600 s; the figures use the monotonic clock\n"
+        "- envoy: the machine was overloaded: clients were up to 0.7 s late (drain)"
     )
 
 
@@ -104,7 +104,8 @@ def test_picture_draws_the_rows_with_loss() -> None:
 
 def test_command_line_names_what_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     """Unknown rows and arms are refused; --quick has five rows and two arms."""
-    assert (len(parse(["--quick"]).rows), parse(["--quick"]).arms) == (5, ["reference", "health"])
+    assert [*parse(["--quick"]).rows] == ["kube-proxy"]
+    assert (len(parse(["--quick"]).rows["kube-proxy"]), parse(["--quick"]).arms) == (5, ["reference", "health"])
     with pytest.raises(SystemExit):
         parse(["--rows", "drain,drian"])
     assert "'drian' is not one of: rotation, drain" in capsys.readouterr().err

