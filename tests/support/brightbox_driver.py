@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 from hub_provider_brightbox.cloud import Brightbox, BrightboxConfig, open_cloud
-from hub_provider_brightbox.inventory import Inventory
 from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake, Served
 from hub_testkit.contexts import LocalCloud, LocalHub
 
@@ -17,105 +15,33 @@ from hub.cloud.balancers import (
     Balancer,
     BalancerNode,
     BalancerPort,
-    Done,
-    Intent,
-    Marker,
-    Notice,
     Planned,
-    Record,
 )
-from hub.cloud.balancers import Step as CloudStep
-from hub.plugin.clouds import CloudConflict, Uncertain
+from tests.support.cloud_driver import MARKER, NAME, Driver
 
-NAME: Final = "web.edge.eu"
-MARKER: Final = Marker("cluster-1", "service-1")
 KINDS: Final = ("cloud_ip", "server_group", "firewall_policy", "firewall_rule", "load_balancer")
 HTTP: Final = BalancerPort(80, 30080, "http")
 HTTPS: Final = BalancerPort(443, 30443, "https")
-ROUNDS: Final = 60
 
 
-@dataclass
-class Scene:
-    """The provider, its fake, and what a hub remembers about one Service.
+class Scene(Driver):
+    """The provider, its fake, and what a hub remembers about one Service."""
 
-    Attributes:
-        record: in the cluster; it outlives a process.
-        made: in the process.
-    """
+    kinds = KINDS
 
-    fake: BrightboxFake
-    cloud: Brightbox
-    context: LocalCloud
-    record: Record = field(default_factory=lambda: Record(NAME, MARKER))
-    made: list[tuple[CloudStep, Done]] = field(default_factory=list)
-
-    async def observe(self, *wanted: Balancer) -> Inventory:
-        """An observation, with the answers to earlier steps."""
-        seen: Inventory = await self.cloud.balancers.observe(wanted)
-        for step, done in self.made:
-            seen = self.cloud.balancers.after(seen, step, done)
-        return seen
-
-    async def plan(self, want: Balancer | None) -> list[Planned]:
-        """The plan for a new observation."""
-        seen = await self.observe(*((want,) if want is not None else ()))
-        return list(self.cloud.balancers.plan(want, seen, self.record))
-
-    async def first(self, want: Balancer | None) -> Planned | None:
-        """What comes first in the plan, notices aside."""
-        return next((item for item in await self.plan(want) if not isinstance(item, Notice)), None)
-
-    async def notices(self, want: Balancer | None) -> list[str]:
-        """The reasons of the notices in the plan."""
-        return [item.reason for item in await self.plan(want) if isinstance(item, Notice)]
-
-    async def step(self, want: Balancer | None) -> Planned | None:
-        """Make what comes first, if it is a step; as in a hub, the intent is in the record before a creation."""
-        first = await self.first(want)
-        if isinstance(first, CloudStep):
-            if first.creates and self.record.intent is None:
-                made = tuple(dict.fromkeys((*self.record.made, *KINDS)))
-                self.record = msgspec.structs.replace(self.record, made=made, intent=Intent(0.0, KINDS))
-            self.made.append((first, await self.cloud.balancers.perform(first)))
-        return first
+    def __init__(self, fake: BrightboxFake, cloud: Brightbox, context: LocalCloud) -> None:
+        super().__init__(cloud.balancers)
+        self.fake, self.cloud, self.context = fake, cloud, context
 
     async def settle(self, want: Balancer | None, until: Callable[[Planned], bool] = lambda _: False) -> list[str]:
-        """Make steps until nothing is left to do, or ``until`` says so; returns the writes.
-
-        Raises:
-            AssertionError: there is no end.
-        """
+        """Like :meth:`Driver.settle`; returns the writes to the cloud."""
         before = len(self.fake.writes)
-        for _ in range(ROUNDS):
-            try:
-                first = await self.step(want)
-            except (Uncertain, CloudConflict):
-                continue
-            if first is None:
-                await self.publish(want)
-            if first is None or until(first):
-                return self.writes(before)
-        raise AssertionError(f"no end after {ROUNDS} rounds: {self.writes(before)}")
-
-    async def publish(self, want: Balancer | None) -> None:
-        """Write the record, as a hub does at the end."""
-        found = self.cloud.balancers.found(await self.observe(), self.record)
-        settings = tuple(sorted(want.settings)) if want is not None else ()
-        self.record = msgspec.structs.replace(self.record, ids=found, set=settings, intent=None)
+        await super().settle(want, until)
+        return self.writes(before)
 
     def writes(self, since: int = 0) -> list[str]:
         """The writes to the cloud, oldest first."""
         return [text.replace("/1.0/", "") for text in self.fake.writes[since:]]
-
-    def killed(self) -> None:
-        """A new process: nothing is known but the record."""
-        self.made = []
-
-    def dies(self, _: Planned) -> bool:
-        """For ``until`` of :meth:`settle`: each step is made by a process of its own."""
-        self.killed()
-        return False
 
     async def hostnames(self, want: Balancer) -> list[str]:
         """The ingress."""
