@@ -23,10 +23,10 @@ NODE_LABELS: Final = "!key.matches('(^|[.])(kubernetes|k8s)[.]io/')"
 _UNCHANGED: Final = (
     "object.metadata.?{0}.orValue({1}) == oldObject.metadata.?{0}.orValue({1})"  # fields that are absent may be empty
 )
-_OTHER_FIELDS: Final = (
-    "object.?{0}.orValue({{}}).all(field, field in {1} || (field in oldObject.?{0}.orValue({{}}) && "
-    "object.{0}[field] == oldObject.{0}[field])) && "
-    "oldObject.?{0}.orValue({{}}).all(field, field in {1} || field in object.?{0}.orValue({{}}))"
+_OTHER_FIELDS: Final = (  # dyn: to CEL's type check, an object with a schema has no fields that could be listed
+    "dyn(object).?{0}.orValue({{}}).all(field, field in {1} || (field in dyn(oldObject).?{0}.orValue({{}}) && "
+    "dyn(object).{0}[field] == dyn(oldObject).{0}[field])) && "
+    "dyn(oldObject).?{0}.orValue({{}}).all(field, field in {1} || field in dyn(object).?{0}.orValue({{}}))"
 )
 _RULE: Final = ("expression", "message", "messageExpression")
 _CHANGED: Final = (

@@ -246,7 +246,8 @@ async def test_mode_observe_shows_the_steps_and_writes_nothing(scene: Scene) -> 
     scene.add()
     told = await scene.state("waiting")
     assert told.message == "nothing is written in mode observe"
-    assert told.steps == (*CREATE[:3], "map the new address")
+    finalizer, ingress = "write the Service's finalizer and record", "write the Service's ingress and record"
+    assert told.steps == (finalizer, *CREATE[:3], "map the new address", ingress)
     service = scene.service()
     assert service is not None
     assert "finalizers" not in service["metadata"]

@@ -604,7 +604,7 @@ async def test_a_block_that_cannot_be_read_is_an_error(body: Any, text: str) -> 
 async def test_pages_of_blocks() -> None:
     """Blocks on all pages count."""
     async with scene() as it:
-        addresses = [it.fake.cloud.reserve() for _ in range(5)]
+        addresses = [it.fake.cloud.reserve() for _ in range(8)]
         it.fake.page = 2
         assert await it.provider.describe(addresses) == dict.fromkeys(addresses, FREE)
 

@@ -291,7 +291,7 @@ async def test_answers_for_disconnected_callers_are_not_computed(
     """Answers whose callers have disconnected are not computed, except those that have begun."""
     may, made = threading.Event(), []
 
-    def prepared(_: object, subject: str) -> Callable[[], str]:
+    def prepared(_: object, subject: str, **_more: object) -> Callable[[], str]:
         made.append(subject)
         return lambda: subject if may.wait(10) else ""
 
