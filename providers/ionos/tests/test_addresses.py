@@ -604,7 +604,7 @@ async def test_a_block_that_cannot_be_read_is_an_error(body: Any, text: str) -> 
 async def test_pages_of_blocks() -> None:
     """Blocks on all pages count."""
     async with scene() as it:
-        addresses = [it.fake.cloud.reserve() for _ in range(8)]
+        addresses = [it.fake.cloud.reserve() for _ in range(5)]
         it.fake.page = 2
         assert await it.provider.describe(addresses) == dict.fromkeys(addresses, FREE)
 
@@ -649,7 +649,7 @@ async def test_program_prints_an_account_and_its_requests() -> None:
     assert process.stdout is not None
     try:
         async with asyncio.timeout(30.0):
-            head = b"".join([await process.stdout.readline() for _ in range(5)]).decode()
+            head = b"".join([await process.stdout.readline() for _ in range(8)]).decode()
             account = yaml.safe_load(head)
             config = AccountConfig.model_validate(account["config"])
             [(host, token)] = re.findall(r"--allow-api-host (\S+) and IONOS_TOKEN=(\S+)", head)
