@@ -375,7 +375,7 @@ def _visible_at(scene: Scene, memory: Memory, kinds: Collection[str]) -> float:
     intended = intent is not None and set(kinds) & (set(intent.make) - memory.intends)
     # An earlier process may have made them seconds ago: the record names them, or nothing is recorded at all. Lists may
     # still show an older object of the kind, so a deletion counts only for the object that was deleted.
-    lost = (set(kinds) & scene.record.ids.keys()) - scene.found.keys() - memory.created()
+    lost = (set(kinds) & set(scene.record.made) & scene.record.ids.keys()) - scene.found.keys() - memory.created()
     lost = {kind for kind in lost if not memory.deleted(kind, scene.record.ids[kind])}
     if intended or lost or (service.held and not scene.kept.valid):
         at = max(at, memory.born + LAG)
