@@ -367,6 +367,15 @@ def test_a_deletion_that_cannot_go_on_keeps_the_finalizer(planned: Planned) -> N
     assert isinstance(remove(scene(READY, DONE, (planned,), found=FOUND), memory()), Rest)
 
 
+def test_an_id_of_what_was_not_made_is_not_waited_for() -> None:
+    """A plugin may record more ids, such as that of the account: nothing of it can become visible."""
+    young = Memory("uid-1", NOW - 5)
+    young.performed(replace(DELETE, request={"path": "addresses/a-1"}, destroys="address"), Done(), NOW - 1)
+    young.performed(DELETE, Done(), NOW - 1)
+    kept = Kept(replace(DONE.record, ids={**DONE.record.ids, "account": "acc-1"}), "eu")
+    assert remove(scene(HELD, kept), young) == Release()
+
+
 @pytest.mark.parametrize(
     ("kept", "changes"),
     [
