@@ -84,7 +84,10 @@ def drain(
     started: dict[Place, float] = {}
     probed = list(watches)
     for group in groups:
-        moved = {address for other in groups if _rivals(group, other) for address in other.endpoints}
+        if not group.removed:
+            drained.append(group)
+            continue
+        moved = _moved(group, groups)
         check = _check(group, inputs.get(group.key.cluster))
         known = verdicts.get(check, {}) if check is not None else {}
         staying: dict[str, Endpoint] = {}
@@ -100,14 +103,19 @@ def drain(
     return Drained(tuple(drained), started, tuple(probed))
 
 
-def _rivals(group: EndpointGroup, other: EndpointGroup) -> bool:
-    """Whether an address of one group may have moved to the other one."""
-    return bool(group.removed) and group.key != other.key and group.key.family == other.key.family
+def _moved(group: EndpointGroup, groups: Iterable[EndpointGroup]) -> set[str]:
+    """The leaving addresses of a group that another source publishes."""
+    return {
+        address
+        for other in groups
+        if other.key != group.key and other.key.family == group.key.family
+        for address in group.removed.keys() & other.endpoints.keys()
+    }
 
 
 def _check(group: EndpointGroup, source: SourceInput | None) -> Check | None:
     """How the group's addresses are probed; None if they are not."""
-    if source is None or not group.removed:
+    if source is None:
         return None
     unreachable = not group.known and source.unreachable_for is not None
     check = check_for(source.spec, group.ports, source.node_ports, unreachable=unreachable)
