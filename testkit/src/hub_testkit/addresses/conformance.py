@@ -50,7 +50,6 @@ from hub.plugin.addresses import (
     UnsupportedInstance,
 )
 from hub.plugin.config import validate
-from hub.plugin.hooks import plugin_manager
 from hub.plugin.spec import ProviderType, TerminalProviderError, TransientProviderError
 from hub_testkit.addresses.fake import Ability, World
 from hub_testkit.addresses.scene import (
@@ -65,6 +64,7 @@ from hub_testkit.addresses.scene import (
     logged,
     shows,
     texts_of,
+    type_named,
 )
 from hub_testkit.behaviour import cancel, longest_block
 from hub_testkit.contexts import LocalAccount
@@ -502,12 +502,7 @@ class AddressProviderConformance:
     # --- helpers -------------------------------------------------------------------------------
 
     def _type(self) -> tuple[ProviderType, AddressType]:
-        manager = plugin_manager()
-        manager.register(self.plugin, name=self.name)
-        manager.check_pending()
-        types = [type_ for answer in manager.hook.hub_register_providers() for type_ in answer]
-        type_ = next((type_ for type_ in types if type_.name == self.name), None)
-        assert type_ is not None, f"hub_register_providers returns no type {self.name!r}"
+        type_ = type_named(self.plugin, self.name)
         assert type_.addresses is not None, f"type {self.name!r} does not set addresses"
         return type_, type_.addresses
 

@@ -29,6 +29,8 @@ from hub.plugin.addresses import (
     Step,
     Unknown,
 )
+from hub.plugin.hooks import plugin_manager
+from hub.plugin.spec import ProviderType
 from hub_testkit.addresses.fake import AddressFake, Request, World
 
 DEADLINE: Final = 20.0
@@ -218,6 +220,17 @@ ALWAYS: Final = frozenset({"error", "garbage", "lost-answer", "silent"})
 
 SHOWN: Final = 8
 """Characters of a credential's beginning that are too many to be shown."""
+
+
+def type_named(plugin: object, name: str) -> ProviderType:
+    """The provider type of this name that a plugin registers."""
+    manager = plugin_manager()
+    manager.register(plugin, name=name)
+    manager.check_pending()
+    types = [type_ for answer in manager.hook.hub_register_providers() for type_ in answer]
+    type_: ProviderType | None = next((type_ for type_ in types if type_.name == name), None)
+    assert type_ is not None, f"hub_register_providers returns no type {name!r}"
+    return type_
 
 
 def check_cannot(cannot: Mapping[Any, str], known: Collection[str]) -> None:

@@ -51,9 +51,8 @@ from hub.plugin.clouds import (
     Unknown,
 )
 from hub.plugin.config import validate
-from hub.plugin.hooks import plugin_manager
 from hub.plugin.spec import ProviderType
-from hub_testkit.addresses.scene import check_cannot, hostile_ids, logged, shows, texts_of
+from hub_testkit.addresses.scene import check_cannot, hostile_ids, logged, shows, texts_of, type_named
 from hub_testkit.behaviour import cancel, longest_block, watch_io
 from hub_testkit.clouds.fake import Ability, Fault, World
 from hub_testkit.clouds.scene import DEADLINE, MARKER, NAME, OTHERS, ROUNDS, Made, Scene, renamed
@@ -598,12 +597,7 @@ class CloudConformance:
         return [fault for fault in faults if fault not in scene.fake.cannot]
 
     def _type(self) -> tuple[ProviderType, CloudType]:
-        manager = plugin_manager()
-        manager.register(self.plugin, name=self.name)
-        manager.check_pending()
-        types = [type_ for answer in manager.hook.hub_register_providers() for type_ in answer]
-        type_ = next((type_ for type_ in types if type_.name == self.name), None)
-        assert type_ is not None, f"hub_register_providers returns no type {self.name!r}"
+        type_ = type_named(self.plugin, self.name)
         assert type_.cloud is not None, f"type {self.name!r} does not set cloud"
         return type_, type_.cloud()
 
