@@ -14,6 +14,7 @@ def garbage() -> Iterator[Counter[str]]:
     found: Counter[str] = Counter()
     gc.collect()
     gc.disable()
+    gc.freeze()  # objects of earlier tests, which may become unreachable in the block, do not count
     try:
         yield found
         gc.set_debug(gc.DEBUG_SAVEALL)
@@ -22,4 +23,5 @@ def garbage() -> Iterator[Counter[str]]:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
+        gc.unfreeze()
         gc.enable()
