@@ -44,7 +44,8 @@ class Annotation(msgspec.Struct, frozen=True):
         name: its name after ``CloudType.prefix``, and the key of ``Balancer.settings``.
         kind: ``number`` is a whole number from 0 to 2**32 - 1; ``choice`` is one of ``values``; ``list`` is a list of
             texts, separated by commas, blanks around them cut; ``text`` must match ``values[0]``, a pattern, wholly;
-            ``flag`` is "true" or "false", and becomes 1 or 0.
+            ``flag`` is "true" or "false", and becomes 1 or 0; ``labels`` is a list of KEY=VALUE: the hub gives the
+            balancer only the Nodes that have all of these labels.
         help: one sentence for the reference, with the unit.
         values: see ``kind``.
         default: what the cloud does without the annotation, for the reference.
@@ -54,7 +55,7 @@ class Annotation(msgspec.Struct, frozen=True):
     """
 
     name: str
-    kind: Literal["number", "choice", "list", "text", "flag"]
+    kind: Literal["number", "choice", "list", "text", "flag", "labels"]
     help: str
     values: tuple[str, ...] = ()
     default: str = ""
@@ -96,11 +97,16 @@ class BalancerPort(msgspec.Struct, frozen=True):
 
 
 class BalancerNode(msgspec.Struct, frozen=True):
-    """A Node that traffic may be sent to. ``provider_id`` matches the cloud's pattern."""
+    """A Node that traffic may be sent to. ``provider_id`` matches the cloud's pattern.
+
+    Attributes:
+        labels: KEY=VALUE, sorted; () unless the cloud declares an annotation of the kind ``labels``.
+    """
 
     name: str
     provider_id: str
     addresses: tuple[NodeAddress, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 class Balancer(msgspec.Struct, frozen=True):

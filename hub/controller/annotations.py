@@ -13,6 +13,7 @@ from hub.model import Finding
 LONGEST: Final = 1024
 """Most characters of a value."""
 MOST: Final = 2**32 - 1
+_LABEL: Final = r"[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9._-]*"
 
 
 class Read(NamedTuple):
@@ -72,7 +73,7 @@ def _problem(each: Annotation, text: str) -> str:
     """Why a value is not valid; "" if it is."""
     if len(text) > LONGEST or not text.isprintable():
         return f"must be at most {LONGEST} printable characters"
-    if not text.strip() and each.kind != "list" and not each.empty:
+    if not text.strip() and each.kind not in ("list", "labels") and not each.empty:
         return "must have a value"
     shown = repr(text[:40])
     if each.kind == "number" and (not re.fullmatch(r"[0-9]+", text) or int(text) > MOST):
@@ -81,6 +82,8 @@ def _problem(each: Annotation, text: str) -> str:
         return f"must be one of {', '.join(each.values)}, not {shown}"
     if each.kind == "flag" and text not in ("true", "false"):
         return f"must be true or false, not {shown}"
+    if each.kind == "labels" and (wrong := [part for part in _parts(text) if not re.fullmatch(_LABEL, part)]):
+        return f"must be labels of Nodes as KEY=VALUE, separated by commas, not {wrong[0][:40]!r}"
     if each.kind == "text" and each.values and not re.fullmatch(each.values[0], text.strip()):
         return f"is not valid: {shown}"
     return ""
@@ -91,9 +94,11 @@ def _parsed(each: Annotation, text: str) -> Setting:
         return int(text)
     if each.kind == "flag":
         return int(text == "true")
-    if each.kind == "list":
-        return tuple(part for item in text.split(",") if (part := item.strip()))
-    return text.strip()
+    return _parts(text) if each.kind in ("list", "labels") else text.strip()
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part for item in text.split(",") if (part := item.strip()))
 
 
 def _ignored(key: str, why: str) -> Finding:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from hub.approval import approval_hash
-from hub.cloud.balancers import Annotation, Balancer, BalancerNode, BalancerPort, Ingress, Marker
+from hub.cloud.balancers import Annotation, Balancer, BalancerNode, BalancerPort, Ingress, Marker, Setting
 from hub.controller.annotations import read
 from hub.model import ANNOTATION_PAUSED, LABEL_EXCLUDE_LB, Finding, Node, join_first
 from hub.registry.spec import CloudBalancersSpec
@@ -121,7 +121,7 @@ class Wanted(NamedTuple):
 def wanted(
     service: BalancedService,
     named: Names,
-    nodes: Iterable[BalancerNode],
+    nodes: Collection[BalancerNode],
     declared: Sequence[Annotation],
     prefix: str,
 ) -> Wanted:
@@ -135,11 +135,15 @@ def wanted(
     elif missing := [str(port.port) for port in service.ports if not port.node_port]:
         text = f"port {missing[0]} has no nodePort: set allocateLoadBalancerNodePorts, or name one"
         refused = "NodePortMissing", text
+    chosen, findings = _chosen(nodes, found.settings, declared), found.findings
+    if nodes and not chosen and not refused:
+        text = "no node has the labels that the Service asks for: its load balancer keeps the last nodes"
+        findings = (*findings, Finding("UnAvailableLoadBalancer", text))
     balancer = Balancer(
         named.name,
         named.marker,
         service.ports,
-        tuple(sorted(nodes, key=lambda node: node.name)),
+        chosen if not found.refused else (),  # the mistake may concern the nodes' labels
         service.address,
         service.local,
         service.health_port,
@@ -150,7 +154,16 @@ def wanted(
         named.former,
         nodes_only=refused is not None,
     )
-    return Wanted(balancer, found.findings, refused)
+    return Wanted(balancer, findings, refused)
+
+
+def _chosen(
+    nodes: Iterable[BalancerNode], settings: Mapping[str, Setting], declared: Sequence[Annotation]
+) -> tuple[BalancerNode, ...]:
+    """The nodes that have the labels which annotations ask for, sorted by name."""
+    values = (settings.get(each.name) for each in declared if each.kind == "labels")
+    asked = {label for value in values if isinstance(value, tuple) for label in value}
+    return tuple(sorted((node for node in nodes if asked <= {*node.labels}), key=lambda node: node.name))
 
 
 def unbalanced(node: Node, pattern: re.Pattern[str]) -> str:
@@ -164,10 +177,18 @@ def unbalanced(node: Node, pattern: re.Pattern[str]) -> str:
     return f"taint {LEAVING}" if any(taint.key == LEAVING for taint in node.taints) else ""
 
 
-def balanced(nodes: Iterable[Node], pattern: re.Pattern[str]) -> dict[str, BalancerNode]:
-    """The Nodes that take the traffic of balancers."""
+def balanced(
+    nodes: Iterable[Node], pattern: re.Pattern[str], declared: Sequence[Annotation] = ()
+) -> dict[str, BalancerNode]:
+    """The Nodes that take the traffic of balancers; with their labels, if an annotation asks for labels."""
+    labelled = any(each.kind == "labels" for each in declared)
     return {
-        node.name: BalancerNode(node.name, node.provider_id, node.addresses)
+        node.name: BalancerNode(
+            node.name,
+            node.provider_id,
+            node.addresses,
+            tuple(sorted(map("=".join, node.labels.items()))) if labelled else (),
+        )
         for node in nodes
         if not unbalanced(node, pattern)
     }

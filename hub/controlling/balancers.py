@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -125,10 +125,10 @@ class BalancerPart:
         """(kind of a step, name of the error's class or "") -> number."""
         return self.carrier.steps
 
-    @property
-    def nodes(self) -> Collection[str]:
-        """The Nodes that balancers send traffic to."""
-        return self._nodes or {}
+    def nodes_of(self, key: ObjectKey) -> list[str]:
+        """The Nodes that a Service's balancer sends traffic to, sorted."""
+        want = self._wants.get(key)
+        return [node.name for node in want.nodes] if want is not None else []
 
     @property
     def leftovers(self) -> tuple[str, ...]:
@@ -209,7 +209,7 @@ class BalancerPart:
     def _look_at_nodes(self, type_: CloudType) -> bool:
         """Take over the nodes that are there now; returns whether the set has changed."""
         site, before, held = self._site, self._nodes, self._guard.finding()
-        there = balanced(site.nodes.values(), type_.provider_id)
+        there = balanced(site.nodes.values(), type_.provider_id, type_.annotations)
         self._nodes = self._guard.accept(there, site.clock.now(), site.approved)
         if self._guard.held:
             self.nodes_changed((), ())  # look again

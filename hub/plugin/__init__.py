@@ -48,6 +48,7 @@ from hub.plugin.views import (
     hub_endpoint_upserted,
     hub_endpoints_listed,
 )
+from hub.runtime.supervise import together
 
 __all__ = [
     "ALL_FIELDS",
@@ -93,4 +94,5 @@ __all__ = [
     "hub_endpoint_upserted",
     "hub_endpoints_listed",
     "hub_register_providers",
+    "together",
 ]

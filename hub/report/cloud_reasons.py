@@ -92,8 +92,9 @@ def _balancer(found: ControlledCluster, about: CloudBalancer) -> Iterator[Step]:
     if part is None:
         return
     yield from _state("balancer", about, about.service)
-    yield from _wishes(found, part, ObjectKey(*about.service.split("/", 1)))
-    nodes = sorted(part.nodes)
+    key = ObjectKey(*about.service.split("/", 1))
+    yield from _wishes(found, part, key)
+    nodes = part.nodes_of(key)
     yield Step("nodes", about.service, str(len(nodes)), join_first(nodes, NAMED))
     yield from (Step("object", kind, id_, "in the cloud") for kind, id_ in sorted(about.ids.items()))
     yield from (Step("ingress", about.service, address, "in the Service's status") for address in about.ingress)

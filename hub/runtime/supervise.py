@@ -1,15 +1,17 @@
-"""Runs long-lived tasks: each has a name, is restarted with backoff, and never ends silently."""
+"""Runs tasks: long-lived ones have a name, are restarted with backoff and never end silently."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from typing import Any, TypeVar
 
 from hub.errors import HubError
 from hub.runtime.backoff import Backoff
 from hub.runtime.clock import Clock
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +61,17 @@ async def until_one_ends(tasks: Collection[asyncio.Task[Any]]) -> None:
         for task in tasks:
             if task.done():
                 task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def together(*calls: Coroutine[Any, Any, T]) -> list[T]:
+    """The results of calls that run at once; if one fails, the others are cancelled before the error is raised."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()

@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from hub.cli import cli
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import LEASE, BrightboxThread, CloudScene, cloud_scene
+from tests.support.brightbox import BrightboxScene, BrightboxThread
+from tests.support.cloud_scene import LEASE
 from tests.support.hub import RunningHub
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
@@ -22,14 +23,14 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def scene(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[CloudScene]:
+def scene(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[BrightboxScene]:
     """A cluster without Nodes."""
     with BrightboxThread() as cloud:
-        yield cloud_scene(hub_cluster, remote_clusters[0], tmp_path, cloud)
+        yield BrightboxScene.create(hub_cluster, remote_clusters[0], tmp_path, cloud)
 
 
 @pytest.fixture
-def run(scene: CloudScene) -> Run:
+def run(scene: BrightboxScene) -> Run:
     """Runs a command on the scene's registry."""
 
     def command(*arguments: str) -> Result:
@@ -40,7 +41,7 @@ def run(scene: CloudScene) -> Run:
     return command
 
 
-def test_plan_lists_changes_in_order_and_then_none(scene: CloudScene, run: Run) -> None:
+def test_plan_lists_changes_in_order_and_then_none(scene: BrightboxScene, run: Run) -> None:
     """Before a hub has run: the changes of the node and of the balancer, exit code 1, no write; afterwards 0."""
     name = scene.add_node()
     scene.add_service()
@@ -69,7 +70,7 @@ def test_plan_lists_changes_in_order_and_then_none(scene: CloudScene, run: Run) 
         eventually(lambda: run("plan").exit_code == 0, 30)
 
 
-def test_why_names_each_annotation_and_decision(scene: CloudScene, run: Run) -> None:
+def test_why_names_each_annotation_and_decision(scene: BrightboxScene, run: Run) -> None:
     """About a Service: its annotations with values and defaults, and findings; about a node: its machine."""
     annotations = {f"{PREFIX}policy": "round-robin", f"{PREFIX}polixy": "x"}
     scene.add_service(metadata={"annotations": annotations})
@@ -96,7 +97,7 @@ def test_why_names_each_annotation_and_decision(scene: CloudScene, run: Run) -> 
     assert ("not yet" in deletion, "two answers" in deletion) == (True, True)
 
 
-def test_why_suggests_names_and_the_cluster(scene: CloudScene, run: Run) -> None:
+def test_why_suggests_names_and_the_cluster(scene: BrightboxScene, run: Run) -> None:
     """A misspelt Service, a Service without --cluster and a misspelt cluster each get the right name."""
     scene.add_service()
     misspelt = run("why", "edge/wbe", "--cluster", "eu")
@@ -107,7 +108,7 @@ def test_why_suggests_names_and_the_cluster(scene: CloudScene, run: Run) -> None
     assert (other.exit_code, "cluster eux (did you mean eu?)" in other.stderr) == (4, True)
 
 
-def test_a_cloud_that_does_not_answer_is_unknown(scene: CloudScene, run: Run) -> None:
+def test_a_cloud_that_does_not_answer_is_unknown(scene: BrightboxScene, run: Run) -> None:
     """Each command exits with 4 and names the cluster."""
     scene.add_service()
     scene.add_node()
@@ -118,7 +119,7 @@ def test_a_cloud_that_does_not_answer_is_unknown(scene: CloudScene, run: Run) ->
         assert "eu" in result.output
 
 
-def test_check_online_asks_the_cloud(scene: CloudScene) -> None:
+def test_check_online_asks_the_cloud(scene: BrightboxScene) -> None:
     """A row for the cluster's cloud with nodes and balancers; without an answer the exit code is 1."""
     scene.add_service()
     scene.add_node()
@@ -137,7 +138,7 @@ def test_check_online_asks_the_cloud(scene: CloudScene) -> None:
     assert (broken.exit_code, "online: 1 of 3 failed" in broken.output) == (1, True), broken.output
 
 
-def test_server_shows_what_the_commands_find(scene: CloudScene, run: Run) -> None:
+def test_server_shows_what_the_commands_find(scene: BrightboxScene, run: Run) -> None:
     """A running hub and the command that reads for itself agree about nodes, balancers and reasons."""
     port = free_port()
     server = ["--server", f"http://127.0.0.1:{port}"]
@@ -155,7 +156,7 @@ def test_server_shows_what_the_commands_find(scene: CloudScene, run: Run) -> Non
         assert refused.exit_code == 2
 
 
-def test_purge_deletes_what_has_no_service(scene: CloudScene, run: Run) -> None:
+def test_purge_deletes_what_has_no_service(scene: BrightboxScene, run: Run) -> None:
     """A Service that lost its finalizer leaves its objects: they are listed, and go when confirmed; others stay."""
     name = scene.add_node()
     with RunningHub(scene.world, **scene.options):
@@ -189,7 +190,7 @@ def test_purge_deletes_what_has_no_service(scene: CloudScene, run: Run) -> None:
     assert len(account.named("shop.edge.eu")) == 4
 
 
-def test_a_foreign_balancer_waits_for_its_approval(scene: CloudScene, run: Run) -> None:
+def test_a_foreign_balancer_waits_for_its_approval(scene: BrightboxScene, run: Run) -> None:
     """Plan names what is withheld and is no change; approve lets the hub make the balancer."""
     scene.add_service()
     ingress = {"loadBalancer": {"ingress": [{"hostname": "old.example.net"}]}}

@@ -13,7 +13,8 @@ from hub_provider_brightbox.testing import CLIENT, SECRET
 
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import LEASE, RULES, BrightboxThread, CloudScene
+from tests.support.brightbox import BrightboxScene, BrightboxThread
+from tests.support.cloud_scene import LEASE, RULES
 from tests.support.hub import RunningHub, World
 from tests.support.waiting import eventually
 
@@ -27,7 +28,7 @@ class Fleet:
         self.world = world
         names = list(world.remotes)
         used = {names[0]: clouds[0], names[1]: clouds[0], names[2]: clouds[1]}
-        self.scenes = {name: CloudScene(world, world.remotes[name], used[name]) for name in names}
+        self.scenes = {name: BrightboxScene(world, world.remotes[name], used[name]) for name in names}
         self.options = {"allow_api_hosts": frozenset(cloud.fake.host for cloud in clouds)}
 
     def entry(self, name: str, **section: Any) -> Object:

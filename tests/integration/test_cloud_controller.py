@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from hub.cli import cli
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import LEASE, BrightboxThread, CloudScene, cloud_scene
+from tests.support.brightbox import BrightboxScene, BrightboxThread
+from tests.support.cloud_scene import LEASE
 from tests.support.hub import RunningHub
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
@@ -23,13 +24,13 @@ RECORD = "endpointslice-hub/load-balancer"
 
 
 @pytest.fixture
-def scene(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[CloudScene]:
+def scene(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[BrightboxScene]:
     """A cluster without Nodes."""
     with BrightboxThread() as cloud:
-        yield cloud_scene(hub_cluster, remote_clusters[0], tmp_path, cloud)
+        yield BrightboxScene.create(hub_cluster, remote_clusters[0], tmp_path, cloud)
 
 
-def test_new_nodes_are_initialised(scene: CloudScene) -> None:
+def test_new_nodes_are_initialised(scene: BrightboxScene) -> None:
     """A Node gets addresses, provider ID and labels of its server, and loses the taint; Synced is its Event."""
     with RunningHub(scene.world, **scene.options):
         name = scene.add_node()
@@ -50,7 +51,7 @@ def test_new_nodes_are_initialised(scene: CloudScene) -> None:
         assert scene.writes == []
 
 
-def test_a_service_gets_a_balancer_and_leaves_nothing(scene: CloudScene, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_service_gets_a_balancer_and_leaves_nothing(scene: BrightboxScene, caplog: pytest.LogCaptureFixture) -> None:
     """A Service of type LoadBalancer gets one in 4 + 1 lists' time; its deletion leaves the cloud as it was.
 
     The log has each write with names and ids.
@@ -76,7 +77,7 @@ def test_a_service_gets_a_balancer_and_leaves_nothing(scene: CloudScene, caplog:
         assert f"cluster eu: Service edge/web: delete load balancer {balancer['id']}" in caplog.messages
 
 
-def test_balancers_follow_the_nodes(scene: CloudScene) -> None:
+def test_balancers_follow_the_nodes(scene: BrightboxScene) -> None:
     """A new Node joins, and one that is deleted leaves: add, change, remove."""
     with RunningHub(scene.world, **scene.options):
         first = scene.add_node()
@@ -100,7 +101,7 @@ def test_balancers_follow_the_nodes(scene: CloudScene) -> None:
         )
 
 
-def test_the_hub_shows_its_nodes_and_balancers(scene: CloudScene) -> None:
+def test_the_hub_shows_its_nodes_and_balancers(scene: BrightboxScene) -> None:
     """`hub balancers` and `hub status` show states and ids, and /metrics counts them."""
     port = free_port()
     with RunningHub(scene.world, port=port, **scene.options):
@@ -136,7 +137,7 @@ def test_the_hub_shows_its_nodes_and_balancers(scene: CloudScene) -> None:
         assert 'endpointslice_hub_cloud_steps_total{cluster="eu",error="",step="create-load-balancer"} 1' in text
 
 
-def test_observe_writes_nothing_anywhere(scene: CloudScene) -> None:
+def test_observe_writes_nothing_anywhere(scene: BrightboxScene) -> None:
     """In mode observe the Node keeps its taint, the Service gets no finalizer, no Lease is taken."""
     scene.write(mode="observe")
     port = free_port()
@@ -157,7 +158,7 @@ def test_observe_writes_nothing_anywhere(scene: CloudScene) -> None:
         assert not scene.remote.api.exists(LEASE)
 
 
-def test_what_another_tool_made_is_adopted_without_a_write(scene: CloudScene) -> None:
+def test_what_another_tool_made_is_adopted_without_a_write(scene: BrightboxScene) -> None:
     """Objects of the right names and the finalizer, without record and marker: nothing is written to the cloud."""
     scene.write(loadBalancers={"settle": "1s"})
     with RunningHub(scene.world, **scene.options):
@@ -191,7 +192,7 @@ def test_what_another_tool_made_is_adopted_without_a_write(scene: CloudScene) ->
         *(pytest.param(fault, marks=pytest.mark.nightly) for fault in ("error", "empty-object", "half", "silent")),
     ],
 )
-def test_an_outage_of_the_cloud_removes_nothing(scene: CloudScene, fault: str) -> None:
+def test_an_outage_of_the_cloud_removes_nothing(scene: BrightboxScene, fault: str) -> None:
     """While half of the Nodes are not Ready and the cloud answers wrongly, no Node and no target of a balancer goes."""
     scene.write(nodes={"deleteAfter": "1s", "monitor": "5s", "refresh": "30s"}, loadBalancers={"settle": "1s"})
     account = scene.cloud.fake.account

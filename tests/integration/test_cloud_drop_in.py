@@ -24,7 +24,8 @@ from hub.report.collect_clouds import ORIGINAL
 from tests.support.api import Object
 from tests.support.apiserver.pki import Authority
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import LEASE, BrightboxThread, CloudScene, cloud_scene
+from tests.support.brightbox import BrightboxScene, BrightboxThread
+from tests.support.cloud_scene import LEASE
 from tests.support.helm import collection
 from tests.support.hub import REVIEW_RULES, ROOT
 from tests.support.ports import free_port
@@ -32,14 +33,14 @@ from tests.support.waiting import eventually
 
 
 @pytest.fixture
-def scene(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[CloudScene]:
+def scene(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[BrightboxScene]:
     """A cluster without Nodes."""
     with BrightboxThread() as cloud:
-        yield cloud_scene(hub_cluster, remote_clusters[0], tmp_path, cloud)
+        yield BrightboxScene.create(hub_cluster, remote_clusters[0], tmp_path, cloud)
 
 
 @contextmanager
-def controller(scene: CloudScene, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+def controller(scene: BrightboxScene, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run the controller with the documented flags; it must end with 0."""
     argv = [
         *(sys.executable, "-m", "hub", "cloud-controller", "--cloud-provider=brightbox"),
@@ -64,7 +65,7 @@ def controller(scene: CloudScene, *flags: str) -> Iterator[subprocess.Popen[byte
         assert child.wait(10) == 0, log.read_text()
 
 
-def test_the_documented_command_line_serves_a_cluster(scene: CloudScene) -> None:
+def test_the_documented_command_line_serves_a_cluster(scene: BrightboxScene) -> None:
     """Nodes are initialised, hostnames are published, /healthz answers, and deletion leaves the cloud empty."""
     port = free_port()
     with controller(scene, "--leader-elect=false", "--bind-address=::1", f"--secure-port={port}"):
@@ -92,7 +93,7 @@ def test_the_documented_command_line_serves_a_cluster(scene: CloudScene) -> None
         assert not scene.remote.api.exists(LEASE)
 
 
-def test_the_lease_of_another_controller_keeps_everything_as_it_is(scene: CloudScene) -> None:
+def test_the_lease_of_another_controller_keeps_everything_as_it_is(scene: BrightboxScene) -> None:
     """While another holder renews the Lease nothing is written; once it expires, the work begins."""
     other = {
         "metadata": {"name": "cloud-controller-manager"},
@@ -122,7 +123,7 @@ def fetch(url: str, context: ssl.SSLContext, token: str = "") -> tuple[int, str]
         return error.code, error.read().decode()
 
 
-def test_beyond_loopback_there_is_tls_and_metrics_need_a_token(scene: CloudScene) -> None:
+def test_beyond_loopback_there_is_tls_and_metrics_need_a_token(scene: BrightboxScene) -> None:
     """/healthz answers over TLS to everybody, /metrics to callers whose role has its path, and to nobody else."""
     folder, port, authority = scene.world.folder, free_port(), Authority("drop-in-ca")
     made = authority.server("127.0.0.1")
@@ -147,7 +148,7 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_writes_are_bounded(scene: CloudScene) -> None:
+def test_writes_are_bounded(scene: BrightboxScene) -> None:
     """With one write per second and one in a row, the six writes for three new Nodes take five seconds."""
     mark = scene.remote.audit_mark()
     for _ in range(3):
@@ -162,12 +163,12 @@ def test_writes_are_bounded(scene: CloudScene) -> None:
     assert times[-1] - times[0] > 4.0
 
 
-def nodes(scene: CloudScene) -> list[Object]:
+def nodes(scene: BrightboxScene) -> list[Object]:
     """The Nodes of the cluster."""
     return scene.remote.api.list("/api/v1/nodes")
 
 
-def test_the_printed_rights_are_enough(scene: CloudScene) -> None:
+def test_the_printed_rights_are_enough(scene: BrightboxScene) -> None:
     """With what --print-rbac prints for its account, and nothing else, a controller without load balancers works."""
     parts = ("--controllers=*,-service", "--leader-elect-resource-name=my-ccm")
     arguments = [*("cloud-controller", "--cloud-provider=brightbox", "--cluster-name=my", "--print-rbac"), *parts]

@@ -14,7 +14,8 @@ from hub_provider_brightbox.cloud import ANNOTATIONS, PREFIX
 from tests.support import drop_in
 from tests.support.apiserver.process import Process
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import LEASE, BrightboxThread, CloudScene, cloud_scene
+from tests.support.brightbox import BrightboxScene, BrightboxThread
+from tests.support.cloud_scene import LEASE
 from tests.support.waiting import eventually
 
 RECORD = "endpointslice-hub/load-balancer"
@@ -48,17 +49,17 @@ HAND_OVER: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
 
 
 @pytest.fixture
-def scene(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[CloudScene]:
+def scene(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[BrightboxScene]:
     """A cluster with two new Nodes."""
     with BrightboxThread() as cloud:
-        made = cloud_scene(hub_cluster, remote_clusters[0], tmp_path, cloud)
+        made = BrightboxScene.create(hub_cluster, remote_clusters[0], tmp_path, cloud)
         made.remote.kubeconfig(tmp_path / "admin")
         for _ in range(2):
             made.add_node()
         yield made
 
 
-def process(scene: CloudScene, name: str, program: Path | None, *flags: str) -> Process:
+def process(scene: BrightboxScene, name: str, program: Path | None, *flags: str) -> Process:
     """A cloud controller of the scene's cluster; the hub has only its own rights."""
     argv = drop_in.HUB if program is None else (str(program),)
     access = scene.world.folder / ("eu" if program is None else "admin")
@@ -75,7 +76,7 @@ def running(made: Process) -> Iterator[Process]:
         made.stop()
 
 
-def add_services(scene: CloudScene) -> None:
+def add_services(scene: BrightboxScene) -> None:
     """Create all Services of :data:`HAND_OVER`."""
     reserved = scene.cloud.call(lambda: scene.cloud.fake.account.add_cloud_ip("of a person")["id"])
     for name, (wanted, spec) in HAND_OVER.items():
@@ -83,13 +84,13 @@ def add_services(scene: CloudScene) -> None:
         scene.add_service(name, metadata={"annotations": values}, **spec)
 
 
-def ingress(scene: CloudScene) -> dict[str, str]:
+def ingress(scene: BrightboxScene) -> dict[str, str]:
     """Service -> its published status as JSON."""
     return {name: json.dumps(scene.service(name)["status"]["loadBalancer"], sort_keys=True) for name in HAND_OVER}
 
 
 @contextmanager
-def serving(scene: CloudScene, program: Path) -> Iterator[Process]:
+def serving(scene: BrightboxScene, program: Path) -> Iterator[Process]:
     """Run goccm, from when it has initialised the Nodes.
 
     Kubernetes' controllers sync a Service for itself and for changed Nodes at once: of a Service that is created while
@@ -100,17 +101,17 @@ def serving(scene: CloudScene, program: Path) -> Iterator[Process]:
         yield made
 
 
-def adopted(scene: CloudScene, name: str) -> bool:
+def adopted(scene: BrightboxScene, name: str) -> bool:
     """Whether the hub has written its record into a Service."""
     return RECORD in scene.service(name)["metadata"].get("annotations", {})
 
 
-def objects(scene: CloudScene) -> str:
+def objects(scene: BrightboxScene) -> str:
     """Everything that the cloud has, as JSON."""
     return scene.cloud.call(lambda: json.dumps(scene.cloud.fake.account.objects, sort_keys=True))
 
 
-def ids(scene: CloudScene) -> dict[str, list[str]]:
+def ids(scene: BrightboxScene) -> dict[str, list[str]]:
     """The ids of all objects of the cloud by collection."""
     found = json.loads(objects(scene))
     return {collection: sorted(each) for collection, each in found.items()}
@@ -123,7 +124,7 @@ def test_all_annotations_are_handed_over() -> None:
     assert used >= known - {f"{PREFIX}healthcheck-interval"}  # the original does not read it
 
 
-def test_the_hub_takes_over_and_hands_back(scene: CloudScene, goccm: Path) -> None:
+def test_the_hub_takes_over_and_hands_back(scene: BrightboxScene, goccm: Path) -> None:
     """The hub adopts what goccm made without a write to the cloud, with the same ingress; goccm makes nothing new."""
     with serving(scene, goccm):
         add_services(scene)
@@ -143,7 +144,7 @@ def test_the_hub_takes_over_and_hands_back(scene: CloudScene, goccm: Path) -> No
     assert not [text for text in scene.writes[len(writes) :] if not text.startswith("PUT /1.0/load_balancers/")]
 
 
-def test_the_lease_of_goccm_keeps_the_hub_out(scene: CloudScene, goccm: Path) -> None:
+def test_the_lease_of_goccm_keeps_the_hub_out(scene: BrightboxScene, goccm: Path) -> None:
     """Beside goccm with its Lease the hub writes nothing; after goccm was killed the hub does its work."""
     with serving(scene, goccm) as first:
         scene.add_service("one")

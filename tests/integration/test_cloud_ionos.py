@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import UNINITIALIZED
+from tests.support.cloud_scene import SERVICES, UNINITIALIZED
 from tests.support.hub import RunningHub
-from tests.support.ionos import SERVICES, IonosScene, IonosThread, ionos_scene
+from tests.support.ionos import IonosScene, IonosThread
 from tests.support.waiting import eventually
 
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
@@ -20,7 +20,7 @@ FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
 def scene(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[IonosScene]:
     """A cluster without Nodes."""
     with IonosThread() as cloud:
-        yield ionos_scene(hub_cluster, remote_clusters[0], tmp_path, cloud)
+        yield IonosScene.create(hub_cluster, remote_clusters[0], tmp_path, cloud)
 
 
 def test_new_nodes_are_initialised(scene: IonosScene) -> None:
@@ -47,9 +47,7 @@ def test_a_service_gets_a_balancer_follows_and_leaves_nothing(scene: IonosScene)
         assert scene.writes == ["POST ipblocks", "POST networkloadbalancers", "POST forwardingrules"]
         http = service["spec"]["ports"][0]["nodePort"]
         assert scene.targets() == {80: [(first, http)]}
-        held = scene.service()
-        assert held is not None
-        assert held["metadata"]["finalizers"] == [FINALIZER]
+        assert scene.service()["metadata"]["finalizers"] == [FINALIZER]
 
         second = scene.add_node("n2")
         eventually(lambda: scene.targets() == {80: [(first, http), (second, http)]}, 40)
@@ -58,7 +56,12 @@ def test_a_service_gets_a_balancer_follows_and_leaves_nothing(scene: IonosScene)
         eventually(lambda: scene.targets().get(443) == [(first, 30443), (second, 30443)], 40)
         assert scene.writes[3:] == ["PATCH forwardingrules", "POST forwardingrules"]
 
+        scene.remote.api.patch("/api/v1/nodes/n2", {"metadata": {"labels": {"pool": "edge"}}})
+        selector = {"cloud.ionos.com/node-selector": "pool=edge"}
+        scene.remote.api.patch(f"{SERVICES}/web", {"metadata": {"annotations": selector}})
+        eventually(lambda: scene.targets() == {80: [(second, http)], 443: [(second, 30443)]}, 40)
+
         scene.remote.api.delete(f"{SERVICES}/web")
-        eventually(lambda: scene.service() is None, 60)
+        eventually(lambda: not scene.has_service(), 60)
         assert network.named("web.edge.eu") == []
-        assert scene.writes[5:] == ["DELETE networkloadbalancers", "DELETE ipblocks"]
+        assert scene.writes[7:] == ["DELETE networkloadbalancers", "DELETE ipblocks"]

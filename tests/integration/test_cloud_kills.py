@@ -11,7 +11,7 @@ import pytest
 from hub_provider_brightbox.testing import CLIENT, SECRET
 
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import BrightboxThread, CloudScene, cloud_scene
+from tests.support.brightbox import BrightboxScene, BrightboxThread
 from tests.support.cloud_killing import KilledController, When, kills
 from tests.support.waiting import eventually
 
@@ -27,7 +27,7 @@ SERVICE: Final = "/api/v1/namespaces/edge/services/web"
 class Killing(KilledController):
     """A controller of a cluster in Brightbox."""
 
-    scene: CloudScene
+    scene: BrightboxScene
 
     def __post_init__(self) -> None:
         variables = {
@@ -57,7 +57,7 @@ class Killing(KilledController):
 def killing(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[Killing]:
     """A cluster with two initialised Nodes."""
     with BrightboxThread() as cloud:
-        scene = cloud_scene(hub_cluster, remote_clusters[0], tmp_path, cloud)
+        scene = BrightboxScene.create(hub_cluster, remote_clusters[0], tmp_path, cloud)
         made = Killing(scene)
         cloud.fake.cut = made.cut
         for _ in range(2):

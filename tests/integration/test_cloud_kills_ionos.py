@@ -13,7 +13,8 @@ from hub_provider_ionos.testing import DATACENTER, PRIVATE, PUBLIC, TOKEN
 
 from tests.support.apiserver.server import ApiServer
 from tests.support.cloud_killing import KilledController, When, kills
-from tests.support.ionos import SERVICES, IonosScene, IonosThread, ionos_scene
+from tests.support.cloud_scene import SERVICES
+from tests.support.ionos import IonosScene, IonosThread
 from tests.support.waiting import eventually
 
 NAME: Final = "web.edge.kubernetes"
@@ -59,7 +60,7 @@ class Killing(KilledController):
 def killing(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[Killing]:
     """A cluster with two initialised Nodes."""
     with IonosThread() as cloud:
-        made = Killing(ionos_scene(hub_cluster, remote_clusters[0], tmp_path, cloud))
+        made = Killing(IonosScene.create(hub_cluster, remote_clusters[0], tmp_path, cloud))
         cloud.fake.cloud.seconds, cloud.fake.network.lag, cloud.fake.cut = 0.5, 2, made.cut
         try:
             yield made
@@ -93,9 +94,9 @@ def test_a_deletion_survives_a_kill(killing: Killing, nodes: list[str], number: 
     killing.arm(number, when)
     killing.scene.remote.api.delete(f"{SERVICES}/web")
     eventually(lambda: killing.killed, 60)
-    assert killing.scene.service() is not None
+    assert killing.scene.has_service()
     killing.start()
-    eventually(lambda: killing.scene.service() is None, 120)
+    eventually(lambda: not killing.scene.has_service(), 120)
     network = killing.scene.cloud.fake.network
     assert network.balancers() == network.blocks() == []
 

@@ -17,7 +17,8 @@ from hub.onboarding.manifests import NODE_RULES, Access, manifests
 from hub.report.clouds import clouds_of
 from tests.support.api import MERGE_PATCH, Api, ApiRefused, Object
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import UNINITIALIZED, BrightboxThread, CloudScene, cloud_scene
+from tests.support.brightbox import BrightboxScene, BrightboxThread
+from tests.support.cloud_scene import UNINITIALIZED
 from tests.support.helm import collection
 from tests.support.hub import RunningHub
 from tests.support.waiting import eventually
@@ -42,9 +43,9 @@ def of_parts(parts: tuple[str, ...], *, allocations: bool = False) -> list[Objec
 
 def scene_of(
     hub_cluster: ApiServer, remote: ApiServer, folder: Path, cloud: BrightboxThread, objects: Sequence[Object]
-) -> CloudScene:
+) -> BrightboxScene:
     """A cluster whose hub has the account of these manifests, and no other rights."""
-    scene = cloud_scene(hub_cluster, remote, folder, cloud, granted=False)
+    scene = BrightboxScene.create(hub_cluster, remote, folder, cloud, granted=False)
     add(remote, objects)
     remote.kubeconfig(scene.world.folder / "eu", token=remote.service_account_token(*Access("eu").account))
     return scene
@@ -77,7 +78,7 @@ def shown(running: RunningHub) -> str:
     return "".join(cluster.message for cluster in clouds_of(running.hub).clusters)
 
 
-def serve(scene: CloudScene, running: RunningHub, *, nodes: bool = True, balancers: bool = True) -> None:
+def serve(scene: BrightboxScene, running: RunningHub, *, nodes: bool = True, balancers: bool = True) -> None:
     """Make the hub do everything that these parts do; what the others do must not happen."""
     name = scene.add_node(initialized=not nodes)
     if nodes:

@@ -16,7 +16,8 @@ from hub.kube.hub_access import load_in_cluster
 from hub.onboarding.manifests import Access, manifests
 from tests.support.api import STRATEGIC_PATCH, ApiRefused, Object
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import LEASE, BrightboxThread, CloudScene
+from tests.support.brightbox import BrightboxScene, BrightboxThread
+from tests.support.cloud_scene import LEASE
 from tests.support.helm import CHART, FULLNAME, NAMESPACE, OWNER, SYSTEM_ACCOUNT, Helm, HelmFailed, find
 from tests.support.hub import RunningHub, World
 from tests.support.waiting import eventually
@@ -132,7 +133,7 @@ def cloud() -> Iterator[BrightboxThread]:
         yield running
 
 
-class OwnCluster(CloudScene):
+class OwnCluster(BrightboxScene):
     """The hub's own cluster, with the chart's account."""
 
     def write(self, **section: Any) -> None:

@@ -17,7 +17,7 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Route, Vie
 from tests.integration.test_allocations import Scene, scene
 from tests.support.apiserver.pki import Authority
 from tests.support.apiserver.server import ApiServer
-from tests.support.brightbox import BrightboxThread, cloud_scene
+from tests.support.brightbox import BrightboxScene, BrightboxThread
 from tests.support.browser import DESKTOP, PHONE, chromium
 from tests.support.hub import HUB_RULES, REVIEW_RULES, ROOT, HubProcess, RunningHub, World, add_node
 from tests.support.ports import free_port
@@ -454,7 +454,7 @@ def test_clouds_follow_on_the_open_page(
 ) -> None:
     """Duty, nodes and balancers of a cluster's cloud are seen without reloading; a Service that fails comes first."""
     with BrightboxThread() as cloud:
-        cluster = cloud_scene(hub_cluster, remote_clusters[0], tmp_path, cloud)
+        cluster = BrightboxScene.create(hub_cluster, remote_clusters[0], tmp_path, cloud)
         cluster.write(loadBalancers={"settle": "1s"})
         cluster.add_node()
         cluster.add_service()

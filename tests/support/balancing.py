@@ -39,6 +39,7 @@ ANNOTATIONS: Final = (
     Annotation("names", "list", "Names of the certificate."),
     Annotation("path", "text", "Path of the check.", (r"/[a-z]*",), key="other.example.com/path"),
     Annotation("internal", "flag", "Whether it has no public address."),
+    Annotation("on", "labels", "Labels of the Nodes that take the traffic."),
 )
 
 

@@ -91,6 +91,37 @@ def test_a_mistake_lets_only_the_nodes_follow(change: dict[str, Any], reason: st
 
 
 @pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("pool=edge", ["n1", "n2"]),
+        ("pool=edge,tier=", ["n2"]),
+        ("example.com/pool=a", ["n3"]),
+        ("pool=ed", []),
+        ("pool", []),
+        ("pool in (edge)", []),
+    ],
+)
+def test_labels_choose_the_nodes(text: str, taken: list[str]) -> None:
+    """Only Nodes with all labels take the traffic; with a mistake, or without such a Node, the last ones stay."""
+    labels = {"n1": {"pool": "edge"}, "n2": {"pool": "edge", "tier": ""}, "n3": {"example.com/pool": "a"}}
+    there = balanced(
+        [replace(NODE, name=name, labels=found) for name, found in labels.items()], PROVIDER_ID, ANNOTATIONS
+    )
+    found = wanted(replace(SERVICE, annotations={PREFIX + "on": text}), NAMED, there.values(), ANNOTATIONS, PREFIX)
+    assert [node.name for node in found.balancer.nodes] == taken
+    mistake = "pool" in text and "=" not in text
+    assert (found.refused is not None) == mistake
+    said = ["UnAvailableLoadBalancer"] if not taken and not mistake else []
+    assert [finding.reason for finding in found.findings] == said
+
+
+def test_without_such_an_annotation_labels_do_not_count() -> None:
+    """A Node whose labels change is the same to a cloud that asks for none."""
+    (found,) = balanced([replace(NODE, labels={"pool": "edge"})], PROVIDER_ID).values()
+    assert found.labels == ()
+
+
+@pytest.mark.parametrize(
     ("change", "takes"),
     [
         ({}, True),

@@ -6,9 +6,8 @@ import asyncio
 import base64
 import math
 import re
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,7 +19,6 @@ from hub_provider_brightbox.shapes import Object, as_list, as_object, as_objects
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-T = TypeVar("T")
 
 DEFAULT_URL: Final = "https://api.gb1.brightbox.com"
 LIMIT: Final = 64 << 20
@@ -216,17 +214,6 @@ def _value(key: str, raw: msgspec.Raw) -> object:
             return _members(raw)
     value: object = msgspec.json.decode(raw)
     return value
-
-
-async def together(*calls: Coroutine[Any, Any, T]) -> list[T]:
-    """The results of calls that run at once; if one fails, the others are cancelled before the error is raised."""
-    tasks = [asyncio.ensure_future(call) for call in calls]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _read(answer: ClientResponse, what: str, kind: type[TransientProviderError]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from hub.plugin import TransientProviderError
+from hub.plugin import TransientProviderError, together
 from hub.plugin.clouds import (
     Annotation,
     Balancer,
@@ -26,7 +26,7 @@ from hub.plugin.clouds import (
     Uncertain,
 )
 from hub_provider_brightbox import plan as planning
-from hub_provider_brightbox.client import DEFAULT_URL, Client, together
+from hub_provider_brightbox.client import DEFAULT_URL, Client
 from hub_provider_brightbox.instances import PROVIDER_ID, BrightboxInstances
 from hub_provider_brightbox.inventory import KINDS, PATHS, Inventory, certified, clean, inventory, is_secure
 from hub_provider_brightbox.shapes import Object

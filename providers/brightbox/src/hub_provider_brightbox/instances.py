@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
+from hub.plugin import together
 from hub.plugin.clouds import Absent, CloudNode, Instance, InstanceAnswer, NodeAddress, Unknown
-from hub_provider_brightbox.client import Client, together
+from hub_provider_brightbox.client import Client
 from hub_provider_brightbox.shapes import Object, as_object, as_objects
 
 PROVIDER_ID: Final = re.compile(r"brightbox://(?P<id>srv-[0-9a-z]{5,32})")

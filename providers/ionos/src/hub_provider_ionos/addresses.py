@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from hub.plugin import HubContext, Node, TransientProviderError
+from hub.plugin import HubContext, Node, TransientProviderError, together
 from hub.plugin.addresses import (
     AccountContext,
     AddressConflict,
@@ -198,7 +198,7 @@ class IonosAddresses:
 
     async def _servers(self, moment: float) -> Fleets:
         """Returns the lists of servers that were requested at ``moment`` or later."""
-        lists = await asyncio.gather(*(feed().since(moment) for feed in self._feeds.values()))
+        lists = await together(*(feed().since(moment) for feed in self._feeds.values()))
         self._known = dict(zip(self._feeds, (listing.value for listing in lists), strict=True))
         return self._known
 

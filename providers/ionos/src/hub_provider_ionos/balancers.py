@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from hub.plugin import HubContext, TransientProviderError
+from hub.plugin import HubContext, TransientProviderError, together
 from hub.plugin.clouds import (
     Annotation,
     Balancer,
@@ -122,7 +122,7 @@ class IonosBalancers:
     async def _fleets(self, nodes: frozenset[BalancerNode]) -> dict[str, Fleet]:
         asked, changed = self._hub.clock.now(), nodes != self._nodes
         feeds = {datacenter: feed() for datacenter, feed in self._feeds.items()}
-        lists = await asyncio.gather(*(feed.since(asked) if changed else feed.current() for feed in feeds.values()))
+        lists = await together(*(feed.since(asked) if changed else feed.current() for feed in feeds.values()))
         self._nodes = nodes
         return {datacenter: listing.value for datacenter, listing in zip(feeds, lists, strict=True)}
 
@@ -217,4 +217,11 @@ ANNOTATIONS: Final = (
     Annotation("connect-timeout", "number", "Milliseconds until a node has accepted a connection.", (), "5000"),
     Annotation("target-timeout", "number", "Milliseconds that a node may be silent.", (), "50000"),
     Annotation("retries", "number", "Further tries to reach a node.", (), "3"),
+    Annotation(
+        "node-selector",
+        "labels",
+        "Only Nodes with all these labels, written KEY=VALUE, take the traffic.",
+        default="every Node",
+        key="cloud.ionos.com/node-selector",
+    ),
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from hub.plugin import HubContext, Node
+from hub.plugin import HubContext, Node, together
 from hub.plugin.clouds import Absent, CloudNode, Instance, InstanceAnswer, NodeAddress, Unknown
 from hub_provider_ionos import match
 from hub_provider_ionos.calls import Calls
@@ -45,7 +44,7 @@ class IonosInstances:
     async def instances(self, nodes: Sequence[CloudNode], /) -> Mapping[str, InstanceAnswer]:
         """Finds the servers in new lists of all data centers: a server that is in none of them is Absent."""
         asked = self._hub.clock.now()
-        lists = await asyncio.gather(*(feed().since(asked) for feed in self._feeds.values()))
+        lists = await together(*(feed().since(asked) for feed in self._feeds.values()))
         fleets = dict(zip(self._feeds, (listing.value for listing in lists), strict=True))
         for datacenter in fleets:
             if datacenter not in self._regions:
