@@ -16,6 +16,11 @@ from hub.registry.spec import CloudBalancersSpec
 
 FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
 """Kubernetes' own finalizer of load balancers."""
+OWN_FINALIZER: Final = "endpointslice-hub/load-balancer-cleanup"
+"""The hub's finalizer of Services with a class. Other controllers delete the balancer of every Service with Kubernetes'
+own finalizer that is being deleted, whatever its class. They find it in the cloud by its name, also if the hub made it.
+Source: k8s.io/cloud-provider 0.35.4, controllers/service, needsCleanup.
+"""
 LEAVING: Final = "ToBeDeletedByClusterAutoscaler"
 """Taint of the cluster autoscaler on a node that it is about to delete."""
 _FALSE: Final = ("false", "False", "FALSE", "f", "F", "0")
@@ -59,9 +64,14 @@ class BalancedService(msgspec.Struct, frozen=True):
     record: str = ""
 
     @property
+    def finalizer(self) -> str:
+        """The finalizer that the hub sets; a Service that is no load balancer any more has no class."""
+        return OWN_FINALIZER if self.class_ or OWN_FINALIZER in self.finalizers else FINALIZER
+
+    @property
     def held(self) -> bool:
         """Whether the finalizer is there."""
-        return FINALIZER in self.finalizers
+        return self.finalizer in self.finalizers
 
     @property
     def paused(self) -> bool:
@@ -87,7 +97,8 @@ def role(service: BalancedService, spec: CloudBalancersSpec) -> Role:
         return "foreign"
     if service.kind == "LoadBalancer" and not service.deleting:
         return "ensure"
-    return "delete" if service.held else "none"
+    ours = service.finalizer == (OWN_FINALIZER if spec.class_ else FINALIZER)
+    return "delete" if service.held and ours else "none"
 
 
 class Names(NamedTuple):

@@ -11,7 +11,7 @@ import msgspec
 from hub.cloud.balancers import Balancer, Record, Step
 from hub.controller import record
 from hub.controller.course import Hold, Memory, Perform, Publish, Release
-from hub.controller.services import FINALIZER, BalancedService
+from hub.controller.services import BalancedService
 from hub.controlling.rights import explained
 from hub.controlling.services import Services, decode
 from hub.controlling.site import Site
@@ -105,7 +105,7 @@ class Carrier:
     ) -> None:
         """Make the write of one act."""
         key, now = ObjectKey(service.namespace, service.name), self._site.clock.now
-        held = (*service.finalizers, FINALIZER)
+        held = (*service.finalizers, service.finalizer)
         if isinstance(act, Hold | Perform):
             self._begin(key, service, want)
         if isinstance(act, Hold):
@@ -115,7 +115,7 @@ class Carrier:
             await self._patch(service, held, act.record, msgspec.to_builtins(act.ingress))
             memory.published(act, now())
         elif isinstance(act, Release):
-            await self._patch(service, (name for name in service.finalizers if name != FINALIZER), None, [])
+            await self._patch(service, (name for name in service.finalizers if name != service.finalizer), None, [])
             self._site.reporter.happened(subject(service), "DeletedLoadBalancer", "Deleted load balancer")
             self.forget(key)
         else:

@@ -15,7 +15,7 @@ import yaml
 
 from hub.controller.nodes import PAIRS, SHUTDOWN, UNINITIALIZED
 from hub.controller.record import ANNOTATION
-from hub.controller.services import FINALIZER
+from hub.controller.services import FINALIZER, OWN_FINALIZER
 
 LABELS: Final = tuple(label for _, *pair in PAIRS for label in pair)
 NODE_LABELS: Final = "!key.matches('(^|[.])(kubernetes|k8s)[.]io/')"
@@ -135,7 +135,7 @@ def service_policy(account: str) -> dict[str, Any]:
             ),
             (
                 _on_update(f"{_other_finalizers('object')} == {_other_finalizers('oldObject')}"),
-                f"this account changes only the finalizer {FINALIZER} of Services",
+                f"this account changes only the finalizers {FINALIZER} and {OWN_FINALIZER} of Services",
             ),
             (
                 _on_update(_UNCHANGED.format("labels", "{}"), _UNCHANGED.format("ownerReferences", "[]")),
@@ -150,7 +150,7 @@ def service_policy(account: str) -> dict[str, Any]:
 
 
 def _other_finalizers(which: str) -> str:
-    return f"{which}.metadata.?finalizers.orValue([]).filter(name, name != {_literal(FINALIZER)})"
+    return f"{which}.metadata.?finalizers.orValue([]).filter(name, !(name in {_literal([FINALIZER, OWN_FINALIZER])}))"
 
 
 def template() -> str:

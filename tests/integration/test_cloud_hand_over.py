@@ -15,9 +15,11 @@ from tests.support import drop_in
 from tests.support.apiserver.process import Process
 from tests.support.apiserver.server import ApiServer
 from tests.support.brightbox import BrightboxScene, BrightboxThread
-from tests.support.cloud_scene import LEASE
+from tests.support.cloud_scene import LEASE, SERVICES
+from tests.support.hub import RunningHub
 from tests.support.waiting import eventually
 
+CLASS = "example.com/hub"
 RECORD = "endpointslice-hub/load-balancer"
 INTERVAL = "service.beta.kubernetes.io/aws-load-balancer-healthcheck-interval"
 WEB = {"name": "http", "port": 80}
@@ -117,6 +119,22 @@ def ids(scene: BrightboxScene) -> dict[str, list[str]]:
     return {collection: sorted(each) for collection, each in found.items()}
 
 
+def of(scene: BrightboxScene, name: str) -> dict[str, Any]:
+    """Id -> object of everything in the cloud that has the name of a Service's balancer."""
+    found = json.loads(objects(scene))
+    return {
+        id_: each
+        for collection in found.values()
+        for id_, each in collection.items()
+        if each.get("name") == f"{name}.edge.eu"
+    }
+
+
+def targets(scene: BrightboxScene, name: str) -> set[str]:
+    """The machines that a Service's load balancer sends traffic to."""
+    return {node["id"] for each in of(scene, name).values() for node in each.get("nodes", ())}
+
+
 def test_all_annotations_are_handed_over() -> None:
     """The ten Services have every annotation that the provider knows."""
     used = {key if "/" in key else PREFIX + key for wanted, _ in HAND_OVER.values() for key in wanted}
@@ -166,3 +184,29 @@ def test_the_lease_of_goccm_keeps_the_hub_out(scene: BrightboxScene, goccm: Path
             eventually(lambda: scene.hostnames("three"), 90)
             assert scene.remote.api.get(LEASE)["spec"]["holderIdentity"] != holder
             assert set(json.loads(before)["load_balancers"]) < set(ids(scene)["load_balancers"])
+
+
+def test_with_a_class_of_its_own_the_hub_works_beside_goccm(scene: BrightboxScene, goccm: Path) -> None:
+    """Each creates, changes and deletes the balancer of its own Service only; goccm alone handles the Nodes."""
+    scene.write(nodes="off", loadBalancers={"class": CLASS, "settle": "1s"})
+    with serving(scene, goccm), RunningHub(scene.world, **scene.options):
+        mark = scene.remote.audit_mark()
+        scene.add_service("theirs")
+        scene.add_service("ours", loadBalancerClass=CLASS)
+        eventually(lambda: scene.hostnames("theirs") and scene.hostnames("ours"), 60)
+        third = scene.add_node()
+        eventually(lambda: third in targets(scene, "theirs") & targets(scene, "ours"), 60)
+        assert scene.initialized(third)
+        theirs = of(scene, "theirs")
+        scene.remote.api.delete(f"{SERVICES}/ours")
+        eventually(lambda: not scene.has_service("ours"), 60)
+        assert of(scene, "ours") == {}
+        assert of(scene, "theirs") == theirs
+        by_hub = [each for each in scene.remote.requests(mark, "hub") if each.writes and each.resource != "leases"]
+        assert {each.name for each in by_hub if "services" in each.resource} == {"ours"}
+        assert not [each for each in by_hub if "nodes" in each.resource]
+        by_goccm = [each for each in scene.remote.requests(mark) if each.writes and each.agent.startswith("goccm")]
+        assert {each.name for each in by_goccm if "services" in each.resource} == {"theirs"}
+        scene.remote.api.delete(f"{SERVICES}/theirs")
+        eventually(lambda: not scene.has_service("theirs"), 60)
+        assert of(scene, "theirs") == {}

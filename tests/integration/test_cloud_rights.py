@@ -190,7 +190,7 @@ SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"
 OTHER: Object = {"key": "team", "value": "a", "effect": "NoSchedule"}
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 RECORD = "endpointslice-hub/load-balancer"
-CLEANUP = "service.kubernetes.io/load-balancer-cleanup"
+CLEANUP, OWN_CLEANUP = "service.kubernetes.io/load-balancer-cleanup", "endpointslice-hub/load-balancer-cleanup"
 REFUSED: Sequence[tuple[str, str, Object, str]] = (
     ("PATCH", NODE, {"metadata": {"labels": {"role": "web"}}}, "does not change the label role of Nodes"),
     ("PATCH", NODE, {"metadata": {"labels": {"a": None}}}, "does not change the label a of Nodes"),
@@ -211,7 +211,12 @@ REFUSED: Sequence[tuple[str, str, Object, str]] = (
     ("PATCH", SERVICE, {"spec": {"externalName": "evil.example.com"}}, "does not change the spec of Services"),
     ("PATCH", SERVICE, {"spec": {"selector": {"app": "other"}}}, "does not change the spec of Services"),
     ("PATCH", f"{SERVICE}/status", {"metadata": {"annotations": {"a": "b"}}}, f"only the annotation {RECORD}"),
-    ("PATCH", f"{SERVICE}/status", {"metadata": {"finalizers": ["a.b/c"]}}, f"only the finalizer {CLEANUP}"),
+    (
+        "PATCH",
+        f"{SERVICE}/status",
+        {"metadata": {"finalizers": ["a.b/c"]}},
+        "only the finalizers",
+    ),
     ("PATCH", f"{SERVICE}/status", {"metadata": {"labels": {"a": "b"}}}, "no labels and owners of Services"),
     (
         "PATCH",
@@ -234,7 +239,7 @@ ACCEPTED: Sequence[tuple[str, str, Object]] = (
     ("PATCH", NEW, {"spec": {"providerID": "brightbox://srv-bbbbb", "taints": []}}),
     ("PATCH", STATUS, {"status": {"addresses": [{"type": "Hostname", "address": "a"}]}}),
     ("DELETE", NODE, {}),
-    ("PATCH", f"{SERVICE}/status", {"metadata": {"finalizers": [CLEANUP], "annotations": {RECORD: "{}"}}}),
+    ("PATCH", f"{SERVICE}/status", {"metadata": {"finalizers": [CLEANUP, OWN_CLEANUP], "annotations": {RECORD: "{}"}}}),
     ("PATCH", f"{SERVICE}/status", {"status": {"loadBalancer": {"ingress": [{"hostname": "a.example.com"}]}}}),
 )
 """Requests that are accepted."""

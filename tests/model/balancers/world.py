@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hub.cloud.balancers import BalancerNode, BalancerPort, Ingress
 from hub.controller import course, record
 from hub.controller.course import Hold, Memory, Observe, Perform, Publish, Release, Rest, Scene
-from hub.controller.services import FINALIZER, BalancedService, names, role, wanted
+from hub.controller.services import BalancedService, names, role, wanted
 from hub.plugin.clouds import CloudConflict, Step, Uncertain
 from hub.registry.spec import CloudBalancersSpec
 from tests.support.balancing import ANNOTATIONS, PREFIX, Seen, ToyCloud, after, ingress, mine, plan
@@ -175,7 +175,7 @@ class Writer:
             self.rest = Rest("failing", "", 5.0)
 
     def _write(self, service: BalancedService, act: course.Act, memory: Memory) -> None:
-        api, held = self.world.api, tuple(dict.fromkeys((*service.finalizers, FINALIZER)))
+        api, held = self.world.api, tuple(dict.fromkeys((*service.finalizers, service.finalizer)))
         if isinstance(act, Hold):
             self.known = api.patch(service, finalizers=held, record=record.write(act.record, "eu", "toy"))
             memory.held(act, self.now)
