@@ -11,7 +11,7 @@ import pytest
 from hub.errors import ClusterUnreachable
 from hub.runtime.backoff import Backoff
 from hub.runtime.clock import SystemClock
-from hub.runtime.supervise import spawn, supervise, until_one_ends
+from hub.runtime.supervise import spawn, supervise, together, until_one_ends
 from tests.support.clocks import HastyClock
 
 
@@ -144,3 +144,35 @@ async def test_until_one_ends_passes_cancellation_on() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiter
     assert all(task.cancelled() for task in tasks)
+
+
+async def test_calls_together_return_their_results_in_order() -> None:
+    """The order is that of the calls, not that of their ends."""
+
+    async def after(turns: int) -> int:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return turns
+
+    assert await together(after(3), after(1), after(2)) == [3, 1, 2]
+    assert await together() == []
+
+
+async def test_a_call_that_fails_ends_the_others_before_its_error_is_raised() -> None:
+    """No request goes on behind the back of the caller."""
+    ended = []
+
+    async def stay() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append("stay")
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ClusterUnreachable("gone", "reset")
+
+    with pytest.raises(ClusterUnreachable, match="gone"):
+        await together(stay(), fail())
+    assert ended == ["stay"]
