@@ -6,13 +6,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from hub.cloud.balancers import Balancer, BalancerNode, Notice
 from hub.controller import course, record
-from hub.controller.course import Act, Memory, Observe, Publish, Release, Rest, Scene
+from hub.controller.course import Act, Memory, Observe, Perform, Publish, Release, Rest, Scene
 from hub.controller.record import Kept
 from hub.controller.services import BalancedService, Guard, Wanted, balanced, names, role, wanted
 from hub.controlling.carry import FAILED, HOST_BOUNDS, Carrier
@@ -31,6 +32,8 @@ from hub.runtime.tally import Tally
 
 log = logging.getLogger(__name__)
 
+WORKERS: Final = 16
+"""Services that are worked on at once; ``concurrent`` of them change the cloud."""
 ROUNDS: Final = 60
 """Most acts for one Service in one pass."""
 RETRY_FIRST: Final = 5.0
@@ -112,6 +115,8 @@ class BalancerPart:
         self._observe_after = course.NEVER
         """Observations that began earlier do not count."""
         self._wants: dict[ObjectKey, Balancer] = {}
+        self._turns = asyncio.Semaphore(self._spec.concurrent)
+        """Who may change the cloud; Services that wait for an observation or for the API server need no turn."""
         self._wanted_at: dict[ObjectKey, float] = {}
         """When a Service began to want what it wants, its nodes aside: a plugin observes details for that."""
 
@@ -171,7 +176,7 @@ class BalancerPart:
             spawn(group, f"Services of {site.name}", self._follow, site.clock)
             spawn(group, f"nodes of balancers of {site.name}", self._settle, site.clock)
             spawn(group, f"resync of {site.name}", self._resync, site.clock)
-            for number in range(self._spec.concurrent):
+            for number in range(WORKERS):
                 spawn(group, f"load balancers of {site.name}: worker {number}", self._work, site.clock)
 
     @property
@@ -302,9 +307,15 @@ class BalancerPart:
 
     async def _pass(self, key: ObjectKey) -> float | None:
         """Make all acts for one Service that can be made now; returns when it is to be looked at again."""
+        async with AsyncExitStack() as turn:
+            return await self._acts(key, turn)
+
+    async def _acts(self, key: ObjectKey, turn: AsyncExitStack) -> float | None:
+        """See :meth:`_pass`; ``turn`` ends with the pass, and lets another Service change the cloud then."""
         self.problem = self._site.problem or self.services.problem
         if not self.problem and not self._site.uid:
             self.problem = f"the identity of cluster {self._site.name} is not known yet"
+        waited = False
         if key in self._memories:
             self._memories[key].stale = min(self._memories[key].stale, self._site.clock.now())
         for _ in range(ROUNDS):
@@ -322,7 +333,10 @@ class BalancerPart:
             if (halted := self._site.halted) is not None:
                 self._board.tell(service, "waiting", halted[1], look.outlook, look.findings, look.act)
                 return None
-            if self.services.objects.get(key) is service:
+            if isinstance(look.act, Perform) and not waited:
+                waited = True
+                await turn.enter_async_context(self._turns)
+            elif self.services.objects.get(key) is service:
                 await self._carry(key, service, look)
         return READ_AGAIN
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ from hub.kube.credentials import Credentials
 from hub.kube.hub_access import load_hub_access
 from hub.kube.resolver import LookupPool
 from hub.model import ObjectKey
-from hub.plugin.clouds import CloudConflict, CloudRefusal, QuotaExceeded, Step
+from hub.plugin.clouds import CloudConflict, CloudRefusal, Done, QuotaExceeded, Step
 from hub.runtime.clock import SystemClock
 from tests.support.apiserver.server import ApiServer
 from tests.support.balancing import KINDS, PREFIX
-from tests.support.balancing_site import Scene, ToySite, running
+from tests.support.balancing_site import SERVICES, Scene, ToySite, running
 
 NAME = "web.edge.eu"
 CREATE = [f"create address {NAME}", f"create group {NAME}", f"create balancer {NAME}", "map address-0001"]
@@ -423,3 +424,35 @@ async def test_many_objects_without_a_service_need_an_approval(client: Client, h
         scene.site.approvals.add(text.split("cloud/eu ")[1].split(")")[0])
         await scene.part._leftovers.look()
         assert not set(left) & scene.cloud.things.keys()
+
+
+async def test_a_few_services_change_the_cloud_while_all_others_get_ready(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four Services at a time change the cloud; meanwhile all others get their finalizer, and share observations."""
+    busy, most, first_end = 0, 0, asyncio.Event()
+    perform = scene.site.account.perform
+
+    async def slowly(step: Step, *arguments: Any) -> Done:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        await (asyncio.sleep(0) if first_end.is_set() else first_end.wait())
+        busy -= 1
+        return await perform(step, *arguments)
+
+    monkeypatch.setattr(scene.site.account, "perform", slowly)
+    names = [f"web-{number}" for number in range(12)]
+    for name in names:
+        scene.add(metadata={"name": name})
+
+    def held() -> bool:
+        return all(scene.api.get(f"{SERVICES}/{name}")["metadata"].get("finalizers") for name in names)
+
+    await scene.until(held)
+    assert most == 4
+    before = scene.cloud.observations
+    first_end.set()
+    await scene.until(lambda: [told.state for told in scene.part.told.values()] == ["ready"] * 12)
+    assert most == 4
+    assert scene.cloud.observations - before <= 12
