@@ -25,6 +25,8 @@ CONTOUR = Path(__file__).parent / "contour"
 CONTOUR_PACKAGE = "github.com/projectcontour/contour/cmd/contour"
 NAMESPACE = "edge"
 NODE_PORT = 30080
+HUB_ZONE = "hub-0"
+"""The zone of the consumers' Nodes."""
 ENVOY_PORT, ADMIN_PORT = 8080, 9001
 """Contour lets Envoy listen on the first."""
 
@@ -72,7 +74,7 @@ class KubeProxy:
         self.host = host
         self.target = (cluster_ip, 80)
         name = f"consumer-{arm}"
-        add_node(hub, name, host.address)  # kube-proxy asks for its own Node
+        add_node(hub, name, host.address, zone=HUB_ZONE)  # kube-proxy asks for its own Node
         flags = {
             "kubeconfig": kubeconfig,
             "proxy-mode": "nftables",

@@ -59,6 +59,7 @@ class Machine:
     def __init__(self, stage: Stage, cluster: str, number: int) -> None:
         self.name = f"{cluster}-{number}"
         self.address = f"10.7.{1 + number // 200}.{1 + number % 200}"
+        self.zone = f"{cluster}-{number % 2}"
         self._stage = stage
         stage.addresses[self.name] = self.address
         self.path = f"/api/v1/nodes/{self.name}"
@@ -76,7 +77,7 @@ class Machine:
 
     def register(self) -> None:
         """Create the Node object, Ready."""
-        add_node(self.server, self.name, self.address)
+        add_node(self.server, self.name, self.address, zone=self.zone)
 
     def set_ready(self, status: str) -> None:
         """Set the Ready condition: ``True``, ``False`` or ``Unknown``."""

@@ -29,6 +29,37 @@ traffic.ROWS = (Row("calm", "", 2.0, lambda stage: None), Row("dies", "", 3.0, d
 sys.exit(traffic.main(["--arms", "static", "--json"]))
 """
 
+ZONES = """
+import json, sys
+from benchmarks.traffic import __main__ as traffic
+from benchmarks.traffic.figures import figures
+from benchmarks.traffic.rows import Row
+from tests.support.hub import add_node
+
+near = set()
+
+def hints(stage):
+    add_node(stage.hub, "other", "10.7.250.1", zone="hub-1")
+    near.update(machine.name for machine in stage.machines if machine.zone == "eu-0")
+    stage.at(4.0)
+    zones = {"eu-0": "hub-0", "eu-1": "hub-1"}
+    stage.write_registry("hub", stage.registry("hub", cluster={"zoneMap": zones}))
+    stage.at(11.0)
+    stage.write_registry("hub", stage.registry("hub"))
+
+def counted(story):
+    shares = []
+    for begin in (0.0, 8.0, 15.0):
+        nodes = [request.node for request in story.requests if begin <= request.at < begin + 3.0]
+        shares.append(sum(node in near for node in nodes) / len(nodes))
+    print(json.dumps(shares), file=sys.stderr)
+    return figures(story)
+
+traffic.figures = counted
+traffic.ROWS = (Row("zones", "", 18.0, hints, zero=True),)
+sys.exit(traffic.main(["--arms", "hub"]))
+"""
+
 
 def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
@@ -62,6 +93,16 @@ def test_consumer_that_dies_is_named_and_earlier_rows_are_kept() -> None:
     assert done.returncode == 1
     assert "kube-proxy of static has ended" in done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {"static": {"calm": {"requests": 400, "lost": 0}}}
+
+
+def test_kube_proxy_follows_the_zone_hints() -> None:
+    """While the Service has a zoneMap, kube-proxy sends all requests to nodes of its zone; no request is lost."""
+    done = run([*net.ENTER, sys.executable, "-c", ZONES], **{net.INSIDE: "1"})
+    assert done.returncode == 0, done.stderr + done.stdout
+    before, hinted, after = json.loads(next(line for line in done.stderr.splitlines() if line.startswith("[")))
+    assert hinted == 1.0
+    assert 0.3 < before < 0.7
+    assert 0.3 < after < 0.7
 
 
 def test_without_nft_it_says_so_and_exits_3(tmp_path: Path) -> None:
