@@ -53,6 +53,7 @@ def plan(view: View, now: float) -> Plan:
         changed,
         suspects,
         scene.stopped,
+        scene.used(),
     )
     return Plan(
         statuses,

@@ -227,9 +227,17 @@ class Scene:
         return None
 
     def _counts(self, situation: Situation, instance: str) -> bool:
+        """Whether an inspection still counts; one that refuses may do so for an address that has left since."""
         inspection = self.view.inspections[instance]
-        refused = bool(why_not_instance(inspection.state, situation.region))
-        return self.now - inspection.at < (REFUSAL_VALID if refused else INSPECTION_VALID)
+        if not why_not_instance(inspection.state, situation.region):
+            return self.now - inspection.at < INSPECTION_VALID
+        return self.now - inspection.at < REFUSAL_VALID and inspection.at > self.view.memory.used.get(instance, 0.0)
+
+    def used(self) -> dict[str, float]:
+        """When instances last had an address or a move, as long as inspections of them count."""
+        before = {one: at for one, at in self.view.memory.used.items() if self.now - at < REFUSAL_VALID}
+        now = map(self.instance, {*self.occupied, *self.busy})
+        return {**before, **{instance: self.now for instance in now if instance}}
 
     def why_not(self, situation: Situation, key: NodeKey, *, tried: bool = False) -> str:
         """Why a node may not take an address, before it is inspected; "" if it may."""

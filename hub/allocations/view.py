@@ -165,6 +165,7 @@ class Memories(msgspec.Struct, frozen=True):
         labels: nodes whose labels were changed -> (how often, not again before), since somebody may change them back.
         suspects: nodes with a label, but without an address that is known -> when that was first seen.
         stopped: instances that an inspection found not running -> when it was asked for.
+        used: instances -> when they last had an address or a move.
     """
 
     addresses: Mapping[str, Memory] = {}
@@ -172,6 +173,7 @@ class Memories(msgspec.Struct, frozen=True):
     labels: Mapping[NodeKey, tuple[int, float]] = {}
     suspects: Mapping[NodeKey, float] = {}
     stopped: Mapping[str, float] = {}
+    used: Mapping[str, float] = {}
 
 
 class Pod(msgspec.Struct, frozen=True):

@@ -239,3 +239,38 @@ def test_a_cause_begins_again_with_another_claim() -> None:
     theirs = plan(replace(held, memory=Memories({ADDRESS: replace(drained, claim="u0")})), NOW)
     assert theirs.statuses["web"].addresses[0].state == "Leaving"
     assert theirs.memory.addresses[ADDRESS].cause_since == NOW
+
+
+def test_an_inspection_from_before_an_address_left_does_not_refuse_the_node() -> None:
+    """A node was inspected while it had the address. Once the address has left, the node is inspected again."""
+
+    def held(by: str, at: float, refused_at: float, memory: Memories) -> Plan:
+        """The plan while a node has the address and is cordoned; n1 was inspected and refused."""
+        base = view()
+        entry = Entry(ADDRESS, "Attached", node=by, instance=f"i-{by}", since=stamp(NOW - 1000))
+        machines = {
+            name: Machine(Node(name, ready="True", unschedulable=name == by), f"i-{name}", NOW - 1000)
+            for name in ("n1", "n3")
+        }
+        drained = Memory(f"i-{by}", NOW - 900, cause="Drained", cause_since=NOW - 30, claim="u1")
+        full = Present(running=True, room=False, why=f"nic0 has the reserved address {ADDRESS}")
+        [allocation] = base.allocations
+        return plan(
+            replace(
+                base,
+                allocations=(replace(allocation, status=Status(writer="me", addresses=(entry,))),),
+                sites={LOCAL: Site(LOCAL, machines)},
+                answers={ADDRESS: Answer(Held(f"i-{by}"), at)},
+                inspections={"i-n1": Inspection(full, refused_at)},
+                memory=replace(memory, addresses={ADDRESS: drained}),
+            ),
+            at,
+        )
+
+    first = held("n1", NOW, NOW - 5, Memories())
+    assert first.memory.used["i-n1"] == NOW
+    later = held("n3", NOW + 50, NOW - 5, first.memory)
+    assert later.questions.inspect == {"i-n1"}
+    refused = held("n3", NOW + 60, NOW + 51, later.memory)
+    assert refused.questions.inspect == frozenset()
+    assert refused.verdicts[ADDRESS].reason == "NoCandidate"
