@@ -19,6 +19,7 @@ from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake, Served
 
 from benchmarks.subjects import hub_command
 from benchmarks.world import PARALLEL_STARTS, Api, Object, bounded, kubeconfig, node
+from hub.registry.spec import CloudBalancersSpec
 from tests.support import drop_in
 from tests.support.api import ApiRefused
 from tests.support.apiserver.cleaning import EDGE, clean
@@ -174,11 +175,11 @@ class Cluster:
 
     @asynccontextmanager
     async def running(self, subject: str) -> AsyncGenerator[Process]:
-        """Run a subject until the end of the block: ``hub``, or ``goccm-N`` with N workers.
+        """Run a subject until the end of the block: ``hub`` as ``hub run`` works, or ``goccm-N`` with N workers.
 
         The Lease is deleted before, so that nothing waits for it.
         """
-        workers = "4" if subject == HUB else subject.rpartition("-")[2]
+        workers = str(CloudBalancersSpec().concurrent) if subject == HUB else subject.rpartition("-")[2]
         program = drop_in.HUB if subject == HUB else (str(drop_in.goccm()),)
         path = kubeconfig(self.folder, self.api.server.name)
         flags = (f"--concurrent-service-syncs={workers}", "--node-monitor-period=5s")

@@ -177,7 +177,7 @@ class CloudBalancersSpec(msgspec.Struct, frozen=True):
     settle_max: float | None = None
     resync: float = 600.0
     orphans: Literal["report", "delete"] = "report"
-    concurrent: int = 4
+    concurrent: int = 8
 
 
 class CloudSpec(msgspec.Struct, frozen=True):
