@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import io
 import json
 import os
 import signal
+import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -25,7 +28,7 @@ from benchmarks.bench import machine
 from benchmarks.report import replace_block
 from benchmarks.subjects import GOREF, go_version
 from benchmarks.traffic import net, report
-from benchmarks.traffic.consumers import CONTOUR, CONTOUR_PACKAGE, KUBE_PROXY
+from benchmarks.traffic.consumers import CONTOUR, CONTOUR_PACKAGE, KUBE_PROXY, BenchBroken
 from benchmarks.traffic.figures import ARMS, Arm, ConsumerName, Figures, figures
 from benchmarks.traffic.rows import ENVOY_ROWS, QUICK, ROWS, Row
 from benchmarks.traffic.stage import SETTLE, Stage
@@ -109,6 +112,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--arms", type=some_of(ARMS), help=f"default: all: {', '.join(ARMS)}")
     parser.add_argument("--consumer", choices=get_args(ConsumerName), help="default: kube-proxy")
     parser.add_argument("--save", type=Path, default=SAVED, metavar="FILE", help="default: build/traffic.json")
+    parser.add_argument("--old", metavar="REF", help="the version of git that the row 'hub upgrade' replaces")
     parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="use saved figures; measure nothing")
     args = parser.parse_args(argv)
     args.complete = not (args.quick or args.rows or args.arms or args.consumer)
@@ -135,6 +139,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     result: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine(go_version(binaries.ensure_go_program(GOREF))),
+        "old": args.old or "",
         "rows": {consumer: {} for consumer in args.rows},
         "broken": [],
     }
@@ -151,7 +156,8 @@ def measure_consumer(consumer: ConsumerName, rows: list[Row], args: argparse.Nam
         with tempfile.TemporaryDirectory(prefix="hub-traffic-") as folder:
             say(f"starting API servers, nodes and {consumer}")
             try:
-                with Stage(Path(folder), consumer, args.arms, clusters) as stage:
+                old = extracted(args.old, Path(folder) / "old") if args.old else None
+                with Stage(Path(folder), consumer, args.arms, clusters, old) as stage:
                     while rows:
                         play(stage, rows.pop(0), result["rows"][consumer])
                         args.save.parent.mkdir(exist_ok=True)
@@ -164,6 +170,21 @@ def measure_consumer(consumer: ConsumerName, rows: list[Row], args: argparse.Nam
                 result["broken"].append(str(error).partition("\n")[0])
                 if left == len(rows):
                     break  # the new stage cannot be started
+
+
+def extracted(ref: str, folder: Path) -> Path:
+    """The source of a version.
+
+    Raises:
+        BenchBroken: git does not have it.
+    """
+    folder.mkdir()
+    packed = subprocess.run(["git", "archive", ref, "hub", "providers"], cwd=ROOT, capture_output=True, check=False)
+    if packed.returncode:
+        raise BenchBroken(f"--old {ref}: {packed.stderr.decode().strip()}")
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
+        files.extractall(folder, filter="data")
+    return folder
 
 
 def play(stage: Stage, row: Row, rows: dict[str, Any]) -> None:

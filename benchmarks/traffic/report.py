@@ -60,6 +60,8 @@ def document(result: Mapping[str, Any], found: Mapping[ConsumerName, Found]) -> 
         f"Python {machine['python']}, Go {machine['go']} and Kubernetes {machine['kubernetes']}.",
         f"Each arm got {RATE:g} requests/s.",
     ]
+    if result.get("old"):
+        lines.append(f"In `hub upgrade`, version {result['old']} and this one replaced each other.")
     notes = []
     for consumer, rows in found.items():
         lines += ["", f"## Through {consumer}", "", *_tables(rows)]

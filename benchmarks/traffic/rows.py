@@ -185,15 +185,24 @@ def hub_paused(stage: Stage) -> None:
 
 
 def upgrade(stage: Stage) -> None:
-    """Start a second hub, which stands by, then stop the first with SIGTERM. The reference is stopped and started."""
-    stage.at(FAULT)
+    """Let a second hub take over; with ``--old``, the hub of that version has taken over from this one before."""
+    if stage.old is not None:
+        hand_over(stage, 1.0, old=True)
+    stage.at(FAULT + 10)
     stage.fault()
-    old = dict(stage.controllers)
-    for arm in old:
+    hand_over(stage, FAULT + 10)
+
+
+def hand_over(stage: Stage, begin: float, *, old: bool = False) -> None:
+    """Start a second hub, which stands by, then stop the first with SIGTERM. The reference is stopped and started."""
+    stage.at(begin)
+    before = dict(stage.controllers)
+    for arm in before:
         if arm != "reference":
-            stage.control(arm)
-    stage.at(FAULT + 8)
-    for arm, controller in old.items():
+            stage.control(arm, old=old)
+    stage.at(begin + 8)
+    stage.check_parts()
+    for arm, controller in before.items():
         controller.stop()
         if arm == "reference":
             controller.start()
@@ -253,7 +262,7 @@ ROWS = (
     Row("empty answer", "The remote API lists no Nodes for 15 s. The nodes answer.", 26.0, empty_answer, zero=True),
     Row("hub kill -9", "The controller is killed, and started again after 7 s.", 20.0, hub_killed, zero=True),
     Row("hub SIGSTOP", "The controller is paused for 20 s.", 31.0, hub_paused, zero=True),
-    Row("hub upgrade", "A second hub stands by, then the first is stopped.", 23.0, upgrade, zero=True),
+    Row("hub upgrade", "A second hub stands by, then the first is stopped.", 33.0, upgrade, zero=True),
     Row("hub API restarted", "The hub cluster's API server is killed and started.", 20.0, hub_api_restarted, zero=True),
     Row("registry edit", "A broken registry, one without a node, the first again.", 22.0, registry_edit, zero=True),
     Row(

@@ -108,13 +108,22 @@ class Stage:
         booted: when the Node of each new machine was created, by name.
         addresses: the address of each machine, by name, also after its end.
         parts: processes that must live all the time.
+        old: the source of an older hub, which ``control`` can start; None = there is none.
     """
 
-    def __init__(self, folder: Path, consumer: ConsumerName, arms: Sequence[Arm], clusters: Sequence[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        consumer: ConsumerName,
+        arms: Sequence[Arm],
+        clusters: Sequence[str],
+        old: Path | None = None,
+    ) -> None:
         self._consumer = consumer
         self.folder = folder
         self.arms = tuple(arms)
         self._clusters = tuple(clusters)
+        self.old = old
         self.servers: dict[str, ApiServer] = {}
         self.machines: list[Machine] = []
         self.removed: dict[str, float] = {}
@@ -249,7 +258,7 @@ class Stage:
         try:
             script(self)
             requests = {arm: client.result() for arm, client in clients.items()}
-            self._check_parts()
+            self.check_parts()
             stories = {arm: self._story(found, clock) for arm, found in requests.items()}
         finally:
             for client in clients.values():
@@ -292,7 +301,7 @@ class Stage:
             try:
                 eventually(settled, timeout, every=0.2)
             except AssertionError as error:
-                self._check_parts()
+                self.check_parts()
                 raise BenchBroken(f"{arm} does not settle: {error}\n{self._log_tail(arm)}") from error
         time.sleep(ARRIVED)
 
@@ -307,7 +316,12 @@ class Stage:
             for address in endpoint["addresses"]
         }
 
-    def _check_parts(self) -> None:
+    def check_parts(self) -> None:
+        """Look whether all processes are alive.
+
+        Raises:
+            BenchBroken: one is not.
+        """
         for process in (*self.parts, *self.controllers.values()):
             if not process.alive:
                 raise BenchBroken(f"{process.name} has ended\n{tail(process)}")
@@ -319,12 +333,12 @@ class Stage:
 
     # --- the arms ---------------------------------------------------------------------------------------
 
-    def control(self, arm: Arm) -> None:
+    def control(self, arm: Arm, *, old: bool = False) -> None:
         """Write the slices of an arm, or start its controller; one that already runs is the caller's to stop."""
         if arm == "static":
             self._write_static()
             return
-        command = self._reference() if arm == "reference" else self._hub(arm)
+        command = self._reference() if arm == "reference" else self._hub(arm, old=old)
         self.controllers[arm] = Process(f"controller of {arm}", command, self.folder / f"{arm}.log")
         self.controllers[arm].start()
 
@@ -393,7 +407,7 @@ class Stage:
         new.write_text(yaml.safe_dump(dict(content), sort_keys=False))
         return new.rename(file)
 
-    def _hub(self, arm: Arm) -> list[str]:
+    def _hub(self, arm: Arm, *, old: bool) -> list[str]:
         file = self.write_registry(arm, self.registry(arm))
         options = {
             "registry": file,
@@ -402,7 +416,11 @@ class Stage:
             "health-probe-bind-address": "0",
             "listen": f"127.0.0.1:{free_port()}",
         }
-        return [sys.executable, "-m", "hub", "run", *as_flags(options)]
+        version: list[str] = []
+        if old and self.old is not None:
+            sources = (self.old, *sorted(self.old.glob("providers/*/src")))
+            version = ["/usr/bin/env", f"PYTHONPATH={':'.join(map(str, sources))}"]
+        return [*version, sys.executable, "-m", "hub", "run", *as_flags(options)]
 
     def _outside_kubeconfig(self) -> Path:
         """A kubeconfig for hosts on the bridge."""
