@@ -55,17 +55,18 @@ IDLE_SECONDS: Final = 120.0
 SETTLE: Final = 20.0
 """Seconds after the start until memory and CPU time are read."""
 MEBIBYTE: Final = 8.0
-"""Mebibytes that allocations may use beside the library."""
+"""Mebibytes that allocations may use beside the libraries."""
 LIBRARY: Final = """\
-import asyncio, ssl, sys, aiohttp, hub.cli.run, hub.app.hub, hub_provider_gcp
+import asyncio, ssl, sys, uvloop, hub.cli.run, hub.app.hub
 from pathlib import Path
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) / 256
 before = resident()
-import google.auth.identity_pool
+import aiohttp, google.auth.identity_pool
+from pydantic import BaseModel, TypeAdapter
 print(resident() - before)
 """
-"""Prints the mebibytes of google-auth in a process that has all other modules."""
+"""Prints the mebibytes of the libraries that an account loads, in a process with the modules of a hub without one."""
 
 REGISTRY: Final = """\
 version: 1
@@ -347,15 +348,16 @@ def _writes(cluster: SimulatedCluster) -> int:
 async def costs(addresses: int, nodes: int) -> list[Row]:
     """Memory and CPU of a hub with allocations, beside one without."""
     run = await asyncio.create_subprocess_exec(sys.executable, "-c", LIBRARY, stdout=subprocess.PIPE)
-    library = float((await run.communicate())[0])
+    libraries = float((await run.communicate())[0])
     off, percent_off, _ = await _idle(0, nodes)
     full, percent, writes = await _idle(addresses, nodes)
-    more, goal = full.rss - off.rss, MEBIBYTE + library
+    more, goal = full.rss - off.rss, MEBIBYTE + libraries
     size = f"{addresses} addresses, {nodes} nodes"
     cpu = max(0.0, percent - percent_off)
     return [
         Row(
-            f"memory of allocations, {size}; without them the hub has {off.rss:.0f} MiB, google-auth {library:.0f} MiB",
+            f"memory of allocations, {size}; without them the hub has {off.rss:.0f} MiB; google-auth, aiohttp and "
+            f"pydantic are {libraries:.0f} MiB",
             f"{more:.1f} MiB",
             f"≤ {goal:.1f} MiB",
             more <= goal,
