@@ -16,8 +16,8 @@ import time
 
 import uvloop
 
-LOWEST, HIGHEST = 1100, 32000
-"""The source ports, below those that the kernel gives to other connections."""
+LOWEST, HIGHEST = 11000, 32000
+"""The source ports: above those of Envoy, which runs on the same host, below those that the kernel gives to others."""
 TIMEOUT = 1.0
 Line = tuple[int, float, float, str, str]
 

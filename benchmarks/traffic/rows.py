@@ -264,7 +264,13 @@ ROWS = (
     Row("hub SIGSTOP", "The controller is paused for 20 s.", 31.0, hub_paused, zero=True),
     Row("hub upgrade", "A second hub stands by, then the first is stopped.", 33.0, upgrade, zero=True),
     Row("hub API restarted", "The hub cluster's API server is killed and started.", 20.0, hub_api_restarted, zero=True),
-    Row("registry edit", "A broken registry, one without a node, the first again.", 22.0, registry_edit, zero=True),
+    Row(
+        "registry edit",
+        "clusters.yaml becomes invalid, excludes a node, is as before.",
+        22.0,
+        registry_edit,
+        zero=True,
+    ),
     Row(
         "failover",
         f"All nodes of a cluster refuse connections. A second cluster stands by (`after: {FAILOVER_AFTER:g}s`).",
