@@ -162,7 +162,8 @@ def measure_consumer(consumer: ConsumerName, rows: list[Row], args: argparse.Nam
                         play(stage, rows.pop(0), result["rows"][consumer])
                         args.save.parent.mkdir(exist_ok=True)
                         args.save.write_text(json.dumps(result, indent=1) + "\n")
-                        stage.settle(SETTLE)
+                        if rows:
+                            stage.settle(SETTLE)
             except (RuntimeError, ApiRefused) as error:  # the next rows get a new stage
                 if not any(result["rows"].values()):
                     raise  # not even the first row could be played

@@ -60,6 +60,34 @@ traffic.ROWS = (Row("zones", "", 18.0, hints, zero=True),)
 sys.exit(traffic.main(["--arms", "hub"]))
 """
 
+ALL_DRAIN = """
+import json, sys
+from benchmarks.traffic import __main__ as traffic
+from benchmarks.traffic.figures import figures
+from benchmarks.traffic.rows import Row
+
+def cordon_all(stage):
+    stage.write_registry("hub", stage.registry("hub", cluster={"nodes": {"cordoned": "not-ready"}}))
+    stage.at(4.0)
+    for machine in stage.machines:
+        machine.cordon()
+    stage.at(11.0)
+    for machine in stage.machines:
+        machine.server.api.patch(machine.path, {"spec": {"unschedulable": False}})
+
+def counted(story):
+    shares = []
+    for begin in (0.0, 7.0, 15.0):
+        errors = [bool(request.error) for request in story.requests if begin <= request.at < begin + 3.0]
+        shares.append(sum(errors) / len(errors))
+    print(json.dumps(shares), file=sys.stderr)
+    return figures(story)
+
+traffic.figures = counted
+traffic.ROWS = (Row("all drain", "", 18.0, cordon_all),)
+sys.exit(traffic.main(["--arms", "hub", "--consumer", sys.argv[1]]))
+"""
+
 
 def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
@@ -103,6 +131,17 @@ def test_kube_proxy_follows_the_zone_hints() -> None:
     assert hinted == 1.0
     assert 0.3 < before < 0.7
     assert 0.3 < after < 0.7
+
+
+@pytest.mark.parametrize(
+    ("consumer", "lost"), [("kube-proxy", 0.0), pytest.param("envoy", 1.0, marks=pytest.mark.nightly)]
+)
+def test_what_a_consumer_does_while_all_endpoints_drain(consumer: str, lost: float) -> None:
+    """kube-proxy goes on sending requests to endpoints that serve and terminate; Contour takes them away from Envoy."""
+    done = run([*net.ENTER, sys.executable, "-c", ALL_DRAIN, consumer], **{net.INSIDE: "1"})
+    assert done.returncode == 0, done.stderr + done.stdout
+    shares = json.loads(next(line for line in done.stderr.splitlines() if line.startswith("[")))
+    assert shares == [0.0, lost, 0.0]
 
 
 def test_without_nft_it_says_so_and_exits_3(tmp_path: Path) -> None:
