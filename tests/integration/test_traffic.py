@@ -26,7 +26,7 @@ def die(stage):
     stage.consumers["static"].process.kill()
 
 traffic.ROWS = (Row("calm", "", 2.0, lambda stage: None), Row("dies", "", 3.0, die))
-sys.exit(traffic.main(["--arms", "static", "--json"]))
+sys.exit(traffic.main(["--arms", "static", "--json", *sys.argv[1:]]))
 """
 
 ZONES = """
@@ -57,7 +57,7 @@ def counted(story):
 
 traffic.figures = counted
 traffic.ROWS = (Row("zones", "", 18.0, hints, zero=True),)
-sys.exit(traffic.main(["--arms", "hub"]))
+sys.exit(traffic.main(["--arms", "hub", *sys.argv[1:]]))
 """
 
 ALL_DRAIN = """
@@ -65,15 +65,14 @@ import json, sys
 from benchmarks.traffic import __main__ as traffic
 from benchmarks.traffic.figures import figures
 from benchmarks.traffic.rows import Row
+from benchmarks.traffic.stage import SLICES
 
-def cordon_all(stage):
-    stage.write_registry("hub", stage.registry("hub", cluster={"nodes": {"cordoned": "not-ready"}}))
-    stage.at(4.0)
-    for machine in stage.machines:
-        machine.cordon()
-    stage.at(11.0)
-    for machine in stage.machines:
-        machine.server.api.patch(machine.path, {"spec": {"unschedulable": False}})
+def all_drain(stage):
+    for at, ready in ((4.0, False), (11.0, True)):
+        stage.at(at)
+        conditions = {"ready": ready, "serving": True, "terminating": not ready}
+        endpoints = [{"addresses": [machine.address], "conditions": conditions} for machine in stage.machines]
+        stage.hub.api.patch(f"{SLICES}/static", {"endpoints": endpoints})
 
 def counted(story):
     shares = []
@@ -84,8 +83,8 @@ def counted(story):
     return figures(story)
 
 traffic.figures = counted
-traffic.ROWS = (Row("all drain", "", 18.0, cordon_all),)
-sys.exit(traffic.main(["--arms", "hub", "--consumer", sys.argv[1]]))
+traffic.ROWS = (Row("all drain", "", 18.0, all_drain),)
+sys.exit(traffic.main(["--arms", "static", *sys.argv[1:]]))
 """
 
 
@@ -105,9 +104,15 @@ def needed(server_fleet: object) -> None:
         pytest.skip(f"NO TRAFFIC, NOT TESTED: {error}")
 
 
-def test_hub_loses_no_request_when_a_node_is_drained() -> None:
+@pytest.fixture
+def saved(tmp_path: Path) -> list[str]:
+    """The option that names the file for the figures."""
+    return ["--save", str(tmp_path / "traffic.json")]
+
+
+def test_hub_loses_no_request_when_a_node_is_drained(saved: list[str]) -> None:
     """A hub with health checks loses none; static slices lose some, so that the bench is known to count them."""
-    done = run([sys.executable, *MODULE, "--rows", "drain", "--arms", "static,health", "--json"])
+    done = run([sys.executable, *MODULE, "--rows", "drain", "--arms", "static,health", "--json", *saved])
     assert done.returncode == 0, done.stderr + done.stdout
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["health"] == {"drain": {"requests": 5000, "lost": 0}}
@@ -115,17 +120,17 @@ def test_hub_loses_no_request_when_a_node_is_drained() -> None:
     assert 150 <= found["static"]["drain"]["lost"] <= 400
 
 
-def test_consumer_that_dies_is_named_and_earlier_rows_are_kept() -> None:
+def test_consumer_that_dies_is_named_and_earlier_rows_are_kept(saved: list[str]) -> None:
     """A row in which kube-proxy dies has no figures; the message names it, and the row before is reported."""
-    done = run([*net.ENTER, sys.executable, "-c", CONSUMER_DIES], **{net.INSIDE: "1"})
+    done = run([*net.ENTER, sys.executable, "-c", CONSUMER_DIES, *saved], **{net.INSIDE: "1"})
     assert done.returncode == 1
     assert "kube-proxy of static has ended" in done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {"static": {"calm": {"requests": 400, "lost": 0}}}
 
 
-def test_kube_proxy_follows_the_zone_hints() -> None:
+def test_kube_proxy_follows_the_zone_hints(saved: list[str]) -> None:
     """While the Service has a zoneMap, kube-proxy sends all requests to nodes of its zone; no request is lost."""
-    done = run([*net.ENTER, sys.executable, "-c", ZONES], **{net.INSIDE: "1"})
+    done = run([*net.ENTER, sys.executable, "-c", ZONES, *saved], **{net.INSIDE: "1"})
     assert done.returncode == 0, done.stderr + done.stdout
     before, hinted, after = json.loads(next(line for line in done.stderr.splitlines() if line.startswith("[")))
     assert hinted == 1.0
@@ -136,9 +141,9 @@ def test_kube_proxy_follows_the_zone_hints() -> None:
 @pytest.mark.parametrize(
     ("consumer", "lost"), [("kube-proxy", 0.0), pytest.param("envoy", 1.0, marks=pytest.mark.nightly)]
 )
-def test_what_a_consumer_does_while_all_endpoints_drain(consumer: str, lost: float) -> None:
+def test_what_a_consumer_does_while_all_endpoints_drain(saved: list[str], consumer: str, lost: float) -> None:
     """kube-proxy goes on sending requests to endpoints that serve and terminate; Contour takes them away from Envoy."""
-    done = run([*net.ENTER, sys.executable, "-c", ALL_DRAIN, consumer], **{net.INSIDE: "1"})
+    done = run([*net.ENTER, sys.executable, "-c", ALL_DRAIN, "--consumer", consumer, *saved], **{net.INSIDE: "1"})
     assert done.returncode == 0, done.stderr + done.stdout
     shares = json.loads(next(line for line in done.stderr.splitlines() if line.startswith("[")))
     assert shares == [0.0, lost, 0.0]
