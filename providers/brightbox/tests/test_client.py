@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from hub_provider_brightbox.client import RATE_WAIT, Client, decoded
+from hub_provider_brightbox.client import RATE_WAIT, Client, Member, decoded
 from hub_provider_brightbox.shapes import as_list
 from hub_provider_brightbox.testing import CLIENT, SECRET, BrightboxFake
 from hub_testkit.contexts import LocalHub
@@ -249,13 +249,22 @@ def test_another_address_is_refused(url: str) -> None:
         (b'[{"id": "grp-1", "servers": {"id": "srv-1"}}]', {"servers": {"id": "srv-1"}}),
     ],
 )
-def test_lists_keep_the_ids_of_embedded_servers(text: bytes, expected: dict[str, Any]) -> None:
-    """Nothing else of them is used, and they make most of a list; other values, also unexpected ones, stay."""
-    [found] = as_list(decoded(text))
+def test_answers_keep_the_ids_of_embedded_servers(text: bytes, expected: dict[str, Any]) -> None:
+    """Nothing else of them is used, and they make most of an answer; other values, also unexpected ones, stay."""
+    [found] = as_list(decoded(text, {}))
     assert {key: found[key] for key in expected} == expected
+    assert decoded(text[1:-1], {}) == found
 
 
-@pytest.mark.parametrize("text", [b"{}", b"null", b"[]", b"[1]", b'"x"', b'{"nodes": [{"id": "a", "b": 1}]}'])
+def test_a_server_of_many_balancers_takes_memory_once() -> None:
+    """The same server of two load balancers is the same object."""
+    members: dict[str, Member] = {}
+    one, other = as_list(decoded(b'[{"nodes": [{"id": "srv-1"}]}, {"nodes": [{"id": "srv-1"}]}]', members))
+    [third] = as_list(decoded(b'[{"servers": [{"id": "srv-1"}]}]', members))
+    assert one["nodes"][0] is other["nodes"][0] is third["servers"][0]
+
+
+@pytest.mark.parametrize("text", [b"{}", b"null", b"[]", b"[1]", b'"x"', b'{"id": 1}', b'{"a": [{"id": "a", "b": 1}]}'])
 def test_other_answers_are_decoded_as_they_are(text: bytes) -> None:
-    """Only in a list of objects something is left out."""
-    assert decoded(text) == json.loads(text)
+    """Only of servers something is left out."""
+    assert decoded(text, {}) == json.loads(text)

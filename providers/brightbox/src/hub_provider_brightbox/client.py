@@ -6,6 +6,7 @@ import asyncio
 import base64
 import math
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 from urllib.parse import urlsplit
@@ -33,6 +34,8 @@ LIFE: Final = 5400.0
 QUOTA_WAIT: Final = 300.0
 RATE_WAIT: Final = 60.0
 """Seconds to wait after a used-up quota, and after a rate limit without a Retry-After."""
+MEMBERS: Final = 20_000
+"""Servers that are remembered by id, so that the same server of many balancers takes memory once."""
 
 
 class Client:
@@ -58,6 +61,7 @@ class Client:
         """Kind and token, as the header Authorization has them."""
         self._renew_at = -math.inf
         self._renewing = asyncio.Lock()
+        self._members: dict[str, Member] = {}
 
     async def get(self, path: str) -> Object:
         """Reads one object.
@@ -110,7 +114,7 @@ class Client:
             if any("next" in link for link in headers.getall("Link", ())):
                 raise TransientProviderError(f"{what}: the answer is only one page of several")
             try:
-                return decoded(text) if text.strip() else {}
+                return decoded(text, self._members) if text.strip() else {}
             except (ValueError, RecursionError):
                 kind = TransientProviderError if method == "GET" else Uncertain
                 raise kind(f"{what}: the answer is not JSON") from None
@@ -183,35 +187,49 @@ class Client:
             return token
 
 
-class _Member(TypedDict):
+class Member(TypedDict):
+    """A server in a group or load balancer."""
+
     id: str
 
 
-_rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
-_members = msgspec.json.Decoder(list[_Member]).decode
+_rows = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[dict[str, msgspec.Raw]]).decode
+_members = msgspec.json.Decoder(list[Member]).decode
 
 
-def decoded(text: bytes) -> object:
-    """An answer, but of the servers of a group or load balancer in a list only their ids.
+def decoded(text: bytes, members: dict[str, Member]) -> object:
+    """An answer, but of the servers of groups and load balancers only their ids; equal ones are the same object.
 
-    A list embeds a dozen fields of each: 50 load balancers of 500 nodes would take 100 MiB.
+    An answer embeds a dozen fields of each: 50 load balancers of 500 nodes would take 100 MiB.
+
+    Args:
+        text: the answer.
+        members: the servers of earlier answers by id.
 
     Raises:
         ValueError: It is no JSON.
         RecursionError: It is nested too deeply.
     """
+    if len(members) > MEMBERS:
+        members.clear()
     try:
-        rows = _rows(text)
+        found = _rows(text)
     except msgspec.ValidationError:
-        answer: object = msgspec.json.decode(text)  # no list of objects
+        answer: object = msgspec.json.decode(text)  # neither an object nor a list of objects
         return answer
-    return [{key: _value(key, raw) for key, raw in row.items()} for row in rows]
+    if isinstance(found, dict):
+        return _object(found, members)
+    return [_object(row, members) for row in found]
 
 
-def _value(key: str, raw: msgspec.Raw) -> object:
+def _object(row: Mapping[str, msgspec.Raw], members: dict[str, Member]) -> Object:
+    return {key: _value(key, raw, members) for key, raw in row.items()}
+
+
+def _value(key: str, raw: msgspec.Raw, members: dict[str, Member]) -> object:
     if key in ("nodes", "servers"):
         with suppress(msgspec.ValidationError):
-            return _members(raw)
+            return [members.setdefault(each["id"], each) for each in _members(raw)]
     value: object = msgspec.json.decode(raw)
     return value
 
