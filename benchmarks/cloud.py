@@ -43,6 +43,8 @@ DELETE_AFTER = 60.0
 """The hub's default: seconds that a Node must be not Ready before it may be deleted."""
 NODE_AGE = 310.0
 """Seconds after which the hub may delete a Node; younger ones stay."""
+CALM = 40.0
+"""Seconds until the idle time begins: 30 s after its start, the hub observes the cloud once more."""
 HOUR = 3600.0
 
 
@@ -224,6 +226,7 @@ async def leave(cluster: Cluster, size: Size) -> Result:
 
 async def idle(cluster: Cluster, pid: int, size: Size) -> Result:
     """Nothing happens; the requests are scaled to an hour."""
+    await asyncio.sleep(CALM)
     requests, changes, used = len(cluster.answered), await writes(cluster.api), usage(pid)
     await asyncio.sleep(size.idle)
     after = usage(pid)
