@@ -213,7 +213,7 @@ def decoded(text: bytes, members: dict[str, Member]) -> object:
     if len(members) > MEMBERS:
         members.clear()
     try:
-        found = _rows(text)
+        found: dict[str, msgspec.Raw] | list[dict[str, msgspec.Raw]] = _rows(text)
     except msgspec.ValidationError:
         answer: object = msgspec.json.decode(text)  # neither an object nor a list of objects
         return answer
