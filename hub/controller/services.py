@@ -174,7 +174,9 @@ def _chosen(
     """The nodes that have the labels which annotations ask for, sorted by name."""
     values = (settings.get(each.name) for each in declared if each.kind == "labels")
     asked = {label for value in values if isinstance(value, tuple) for label in value}
-    return tuple(sorted((node for node in nodes if asked <= {*node.labels}), key=lambda node: node.name))
+    return tuple(
+        sorted((node for node in nodes if all(label in node.labels for label in asked)), key=lambda node: node.name)
+    )
 
 
 def unbalanced(node: Node, pattern: re.Pattern[str]) -> str:

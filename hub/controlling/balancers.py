@@ -116,7 +116,7 @@ class BalancerPart:
         """Observations that began earlier do not count."""
         self._wants: dict[ObjectKey, Balancer] = {}
         self._turns = asyncio.Semaphore(self._spec.concurrent)
-        """Who may change the cloud; Services that wait for an observation or for the API server need no turn."""
+        """Bounds the Services that change the cloud at once. One that waits for an observation does not count."""
         self._wanted_at: dict[ObjectKey, float] = {}
         """When a Service began to want what it wants, its nodes aside: a plugin observes details for that."""
 
