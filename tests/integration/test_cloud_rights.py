@@ -15,7 +15,7 @@ from hub.cli.cluster import provider_ids
 from hub.controller.rights import IDENTITY, PART_RULES, Right, lease_rules, rights_of
 from hub.onboarding.manifests import NODE_RULES, Access, manifests
 from hub.report.clouds import clouds_of
-from tests.support.api import MERGE_PATCH, Api, ApiRefused, Object
+from tests.support.api import Api, Object, refusal
 from tests.support.apiserver.server import ApiServer
 from tests.support.brightbox import BrightboxScene, BrightboxThread
 from tests.support.cloud_scene import UNINITIALIZED
@@ -261,16 +261,6 @@ def account(remote_clusters: Sequence[ApiServer]) -> Api:
     spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
     remote.api.post(SERVICES, {"metadata": {"name": "web"}, "spec": spec})
     return remote.api_with(remote.service_account_token(*Access("eu").account))
-
-
-def refusal(account: Api, method: str, path: str, body: Object) -> str:
-    """Why the account's request is refused; "" if it is accepted. Nothing is changed."""
-    kind = MERGE_PATCH if method == "PATCH" else "application/json"
-    try:
-        account.call(method, path, body or None, {"dryRun": "All"}, kind)
-    except ApiRefused as refused:
-        return str(refused)
-    return ""
 
 
 def test_the_policies_hold_the_account_to_what_the_hub_changes(account: Api) -> None:

@@ -14,7 +14,7 @@ import yaml
 from hub.controller.rights import IDENTITY, PART_RULES, lease_rules, rights_of
 from hub.kube.hub_access import load_in_cluster
 from hub.onboarding.manifests import Access, manifests
-from tests.support.api import STRATEGIC_PATCH, ApiRefused, Object
+from tests.support.api import Object, refusal
 from tests.support.apiserver.server import ApiServer
 from tests.support.brightbox import BrightboxScene, BrightboxThread
 from tests.support.cloud_scene import LEASE
@@ -144,16 +144,6 @@ class OwnCluster(BrightboxScene):
         self.world.write_text(yaml.safe_dump({"owner": OWNER, **made}))
 
 
-def refusal_of_cordon(cluster: ApiServer, token: str, node: str) -> str:
-    """Why the account of this token may not cordon the Node; "" if it may. Nothing is changed."""
-    cordon = {"spec": {"unschedulable": True}}
-    try:
-        cluster.api_with(token).patch(f"/api/v1/nodes/{node}", cordon, STRATEGIC_PATCH, dryRun="All")
-    except ApiRefused as refused:
-        return str(refused)
-    return ""
-
-
 def test_hub_serves_its_own_cluster_under_the_charts_policies(
     hub_cluster: ApiServer, tmp_path: Path, cloud: BrightboxThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,10 +171,9 @@ def test_hub_serves_its_own_cluster_under_the_charts_policies(
         eventually(lambda: scene.initialized(node), 40)
         scene.add_service()
         eventually(lambda: scene.hostnames() != [], 40)
-        # The API server enforces a new policy some seconds late.
-        eventually(
-            lambda: "nothing in the spec of Nodes but two taints" in refusal_of_cordon(hub_cluster, token, node), 20
-        )
+        account_api, said = hub_cluster.api_with(token), "nothing in the spec of Nodes but two taints"
+        cordon = ("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+        eventually(lambda: said in refusal(account_api, *cordon), 20)  # a new policy is enforced some seconds late
         hub_cluster.api.delete("/api/v1/namespaces/edge/services/web")
         eventually(lambda: not hub_cluster.api.exists("/api/v1/namespaces/edge/services/web"), 60)
     assert cloud.fake.account.named("web.edge.eu") == []

@@ -29,62 +29,51 @@ traffic.ROWS = (Row("calm", "", 2.0, lambda stage: None), Row("dies", "", 3.0, d
 sys.exit(traffic.main(["--arms", "static", "--json", *sys.argv[1:]]))
 """
 
-ZONES = """
+PLAY = """
 import json, sys
 from benchmarks.traffic import __main__ as traffic
 from benchmarks.traffic.figures import figures
 from benchmarks.traffic.rows import Row
+from benchmarks.traffic.stage import SLICES
 from tests.support.hub import add_node
 
+def play(script, arm, begins, counts):
+    def shared(story):
+        shares = []
+        for begin in begins:
+            found = [counts(request) for request in story.requests if begin <= request.at < begin + 3.0]
+            shares.append(sum(found) / len(found))
+        print(json.dumps(shares), file=sys.stderr)
+        return figures(story)
+
+    traffic.figures = shared
+    traffic.ROWS = (Row(script.__name__, "", 18.0, script, zero=True),)
+    sys.exit(traffic.main(["--arms", arm, *sys.argv[1:]]))
+"""
+"""Plays a row of a script for one arm, and prints the share of the requests that count in three times of 3 s."""
+ZONES = f"""{PLAY}
 near = set()
 
 def hints(stage):
     add_node(stage.hub, "other", "10.7.250.1", zone="hub-1")
     near.update(machine.name for machine in stage.machines if machine.zone == "eu-0")
     stage.at(4.0)
-    zones = {"eu-0": "hub-0", "eu-1": "hub-1"}
-    stage.write_registry("hub", stage.registry("hub", cluster={"zoneMap": zones}))
+    zones = dict([("eu-0", "hub-0"), ("eu-1", "hub-1")])
+    stage.write_registry("hub", stage.registry("hub", cluster=dict(zoneMap=zones)))
     stage.at(11.0)
     stage.write_registry("hub", stage.registry("hub"))
 
-def counted(story):
-    shares = []
-    for begin in (0.0, 8.0, 15.0):
-        nodes = [request.node for request in story.requests if begin <= request.at < begin + 3.0]
-        shares.append(sum(node in near for node in nodes) / len(nodes))
-    print(json.dumps(shares), file=sys.stderr)
-    return figures(story)
-
-traffic.figures = counted
-traffic.ROWS = (Row("zones", "", 18.0, hints, zero=True),)
-sys.exit(traffic.main(["--arms", "hub", *sys.argv[1:]]))
+play(hints, "hub", (0.0, 8.0, 15.0), lambda request: request.node in near)
 """
-
-ALL_DRAIN = """
-import json, sys
-from benchmarks.traffic import __main__ as traffic
-from benchmarks.traffic.figures import figures
-from benchmarks.traffic.rows import Row
-from benchmarks.traffic.stage import SLICES
-
+ALL_DRAIN = f"""{PLAY}
 def all_drain(stage):
     for at, ready in ((4.0, False), (11.0, True)):
         stage.at(at)
-        conditions = {"ready": ready, "serving": True, "terminating": not ready}
-        endpoints = [{"addresses": [machine.address], "conditions": conditions} for machine in stage.machines]
-        stage.hub.api.patch(f"{SLICES}/static", {"endpoints": endpoints})
+        conditions = dict(ready=ready, serving=True, terminating=not ready)
+        endpoints = [dict(addresses=[machine.address], conditions=conditions) for machine in stage.machines]
+        stage.hub.api.patch(SLICES + "/static", dict(endpoints=endpoints))
 
-def counted(story):
-    shares = []
-    for begin in (0.0, 7.0, 15.0):
-        errors = [bool(request.error) for request in story.requests if begin <= request.at < begin + 3.0]
-        shares.append(sum(errors) / len(errors))
-    print(json.dumps(shares), file=sys.stderr)
-    return figures(story)
-
-traffic.figures = counted
-traffic.ROWS = (Row("all drain", "", 18.0, all_drain),)
-sys.exit(traffic.main(["--arms", "static", *sys.argv[1:]]))
+play(all_drain, "static", (0.0, 7.0, 15.0), lambda request: bool(request.error))
 """
 
 
@@ -92,6 +81,12 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[s
     """Run a command to its end."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env=env)
+
+
+def shares(done: subprocess.CompletedProcess[str]) -> list[float]:
+    """What a script with :data:`PLAY` has printed."""
+    found: list[float] = json.loads(next(line for line in done.stderr.splitlines() if line.startswith("[")))
+    return found
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -132,7 +127,7 @@ def test_kube_proxy_follows_the_zone_hints(saved: list[str]) -> None:
     """While the Service has a zoneMap, kube-proxy sends all requests to nodes of its zone; no request is lost."""
     done = run([*net.ENTER, sys.executable, "-c", ZONES, *saved], **{net.INSIDE: "1"})
     assert done.returncode == 0, done.stderr + done.stdout
-    before, hinted, after = json.loads(next(line for line in done.stderr.splitlines() if line.startswith("[")))
+    before, hinted, after = shares(done)
     assert hinted == 1.0
     assert 0.3 < before < 0.7
     assert 0.3 < after < 0.7
@@ -145,8 +140,25 @@ def test_what_a_consumer_does_while_all_endpoints_drain(saved: list[str], consum
     """kube-proxy goes on sending requests to endpoints that serve and terminate; Contour takes them away from Envoy."""
     done = run([*net.ENTER, sys.executable, "-c", ALL_DRAIN, "--consumer", consumer, *saved], **{net.INSIDE: "1"})
     assert done.returncode == 0, done.stderr + done.stdout
-    shares = json.loads(next(line for line in done.stderr.splitlines() if line.startswith("[")))
-    assert shares == [0.0, lost, 0.0]
+    assert shares(done) == [0.0, lost, 0.0]
+
+
+@pytest.mark.nightly
+def test_another_version_takes_over_and_this_one_again(saved: list[str]) -> None:
+    """With ``--old``, hubs of two source trees replace each other without loss, and the report names the version."""
+    done = run(
+        [sys.executable, *MODULE, "--rows", "hub upgrade", "--arms", "health", "--old", "HEAD", "--json", *saved]
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "version HEAD and this one replaced each other" in done.stdout
+    assert json.loads(done.stdout.splitlines()[-1]) == {"health": {"hub upgrade": {"requests": 6600, "lost": 0}}}
+
+
+def test_a_version_that_git_does_not_have_is_named(saved: list[str]) -> None:
+    """The bench ends before it starts anything."""
+    done = run([sys.executable, *MODULE, "--rows", "hub upgrade", "--arms", "health", "--old", "nosuch", *saved])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "--old nosuch: " in done.stderr
 
 
 def test_without_nft_it_says_so_and_exits_3(tmp_path: Path) -> None:

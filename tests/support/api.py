@@ -206,3 +206,13 @@ class Api:
     def _refused(method: str, path: str, answer: http.client.HTTPResponse, data: bytes) -> ApiRefused:
         headers = {name.lower(): value for name, value in answer.getheaders()}
         return ApiRefused(f"{method} {path}", answer.status, data.decode(errors="replace"), headers)
+
+
+def refusal(account: Api, method: str, path: str, body: Object) -> str:
+    """Why the account's request is refused; "" if it is accepted. Nothing is changed."""
+    kind = MERGE_PATCH if method == "PATCH" else "application/json"
+    try:
+        account.call(method, path, body or None, {"dryRun": "All"}, kind)
+    except ApiRefused as refused:
+        return str(refused)
+    return ""

@@ -114,22 +114,25 @@ async def test_spawned_task_bears_the_name() -> None:
         task.cancel()
 
 
+async def stay(ended: list[str]) -> None:
+    """Wait until cancelled; the end takes a moment."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0)
+        ended.append("stay")
+
+
+async def fail() -> None:
+    """Fail in a moment."""
+    await asyncio.sleep(0)
+    raise ClusterUnreachable("gone", "reset")
+
+
 async def test_until_one_ends_cancels_the_others_and_raises() -> None:
     """The error of the task that ended first is raised after all others have ended."""
-    ended = []
-
-    async def stay() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.sleep(0)
-            ended.append("stay")
-
-    async def fail() -> None:
-        await asyncio.sleep(0)
-        raise ClusterUnreachable("gone", "reset")
-
-    tasks = (asyncio.create_task(stay()), asyncio.create_task(fail()))
+    ended: list[str] = []
+    tasks = (asyncio.create_task(stay(ended)), asyncio.create_task(fail()))
     with pytest.raises(ClusterUnreachable, match="gone"):
         await until_one_ends(tasks)
     assert (ended, [task.done() for task in tasks]) == (["stay"], [True, True])
@@ -160,19 +163,7 @@ async def test_calls_together_return_their_results_in_order() -> None:
 
 async def test_a_call_that_fails_ends_the_others_before_its_error_is_raised() -> None:
     """No request goes on behind the back of the caller."""
-    ended = []
-
-    async def stay() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.sleep(0)
-            ended.append("stay")
-
-    async def fail() -> None:
-        await asyncio.sleep(0)
-        raise ClusterUnreachable("gone", "reset")
-
+    ended: list[str] = []
     with pytest.raises(ClusterUnreachable, match="gone"):
-        await together(stay(), fail())
+        await together(stay(ended), fail())
     assert ended == ["stay"]
