@@ -140,7 +140,7 @@ def test_demo_draws_a_table_on_a_terminal(tmp_path: Path) -> None:
 
 def test_demo_of_allocations_attaches_every_address(start: Start) -> None:
     """``hub demo --allocations`` attaches the three addresses to nodes of their own, says so, and exits 0."""
-    out, err = start("--allocations", "--for", "15s").communicate(timeout=60)
+    out, err = start("--allocations", "--for", "8s").communicate(timeout=90)
     assert "every address is on a Ready node of its own, and the labels follow" in out, out + err
     assert all(f"198.18.0.{number} Attached on node-" in out for number in (1, 2, 3)), out
 

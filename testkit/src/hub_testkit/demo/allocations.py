@@ -27,8 +27,8 @@ from hub_testkit.demo.run import PAGE, log_to, running, signals
 LONGEST: Final = 120.0
 """Seconds that the whole script takes."""
 LOOK: Final = 0.1
-SETTLE: Final = 20.0
-"""Most seconds after the script until every address must be on a node."""
+SETTLE: Final = 60.0
+"""Most seconds after the last incident until every address must be on a node: a drained node keeps its address 20."""
 OPERATION: Final = 1.0
 """Seconds that an operation of the cloud takes."""
 
