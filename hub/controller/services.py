@@ -25,6 +25,8 @@ LEAVING: Final = "ToBeDeletedByClusterAutoscaler"
 """Taint of the cluster autoscaler on a node that it is about to delete."""
 _FALSE: Final = ("false", "False", "FALSE", "f", "F", "0")
 
+GROWTH: Final = 3
+"""See :func:`follow_at`."""
 MAX_REMOVAL: Final = 0.5
 WINDOW: Final = 600.0
 HOLD: Final = 300.0
@@ -205,6 +207,31 @@ def balanced(
         for node in nodes
         if not unbalanced(node, pattern)
     }
+
+
+def follow_at(
+    changed: tuple[float, float],
+    settle: tuple[float, float],
+    now: float,
+    before: Mapping[str, BalancerNode],
+    there: Mapping[str, BalancerNode],
+) -> float:
+    """When balancers follow the nodes, if these do not change again.
+
+    While nodes only join, and are less than twice those that balancers have, balancers wait ``GROWTH`` times as long: a
+    cluster that doubles its size step by step then costs a few rounds of requests, and no traffic waits for a new node.
+
+    Args:
+        changed: when the nodes changed for the first and the last time since balancers followed.
+        settle: seconds without a change, and the most seconds after the first one.
+        now: the time.
+        before: the nodes that balancers have.
+        there: the nodes that are there.
+    """
+    (first, last), (quiet, longest) = changed, settle
+    if first + longest <= now and before.items() <= there.items() and len(there) < 2 * len(before):
+        longest *= GROWTH
+    return min(last + quiet, first + longest)
 
 
 class Guard:

@@ -15,7 +15,7 @@ from hub.cloud.balancers import Balancer, BalancerNode, Notice
 from hub.controller import course, record
 from hub.controller.course import Act, Memory, Observe, Perform, Publish, Release, Rest, Scene
 from hub.controller.record import Kept
-from hub.controller.services import BalancedService, Guard, Wanted, balanced, names, role, wanted
+from hub.controller.services import BalancedService, Guard, Wanted, balanced, follow_at, names, role, wanted
 from hub.controlling.carry import FAILED, HOST_BOUNDS, Carrier
 from hub.controlling.leftovers import Leftovers
 from hub.controlling.services import UNREAD, Services
@@ -200,9 +200,9 @@ class BalancerPart:
                 await self._changed.wait()
                 continue
             type_ = await self._site.account.opened()
-            quiet, longest = type_.settle
-            quiet, longest = self._spec.settle or quiet, self._spec.settle_max or longest
-            if (wait := min(self._last_change + quiet, self._first_change + longest) - clock.now()) > 0:
+            settle = self._spec.settle or type_.settle[0], self._spec.settle_max or type_.settle[1]
+            changed, before, now = (self._first_change, self._last_change), self._nodes or {}, clock.now()
+            if (wait := follow_at(changed, settle, now, before, self._there(type_)) - now) > 0:
                 await clock.sleep(wait)
                 continue
             self._first_change = None
@@ -211,11 +211,13 @@ class BalancerPart:
                 self._round = clock.now(), set(self.services.objects)
                 self._all_again()
 
+    def _there(self, type_: CloudType) -> dict[str, BalancerNode]:
+        return balanced(self._site.nodes.values(), type_.provider_id, type_.annotations)
+
     def _look_at_nodes(self, type_: CloudType) -> bool:
         """Take over the nodes that are there now; returns whether the set has changed."""
         site, before, held = self._site, self._nodes, self._guard.finding()
-        there = balanced(site.nodes.values(), type_.provider_id, type_.annotations)
-        self._nodes = self._guard.accept(there, site.clock.now(), site.approved)
+        self._nodes = self._guard.accept(self._there(type_), site.clock.now(), site.approved)
         if self._guard.held:
             self.nodes_changed((), ())  # look again
         return before != self._nodes or self._guard.finding() != held

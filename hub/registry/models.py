@@ -302,7 +302,8 @@ class CloudLoadBalancers(Section):
         "How long nodes must not change until balancers follow; default: the cloud's own, usually 2s."
     )
     settle_max: Duration | None = optional(
-        "The longest time from the first change until balancers follow; default: the cloud's own, usually 10s."
+        "The longest time from the first change until balancers follow; three times as long while nodes only join "
+        "and have not doubled. Default: the cloud's own, usually 10s."
     )
     resync: Duration | None = optional("How often the cloud is observed while nothing changes; at least 1m.", "10m")
     orphans: Literal["report", "delete"] | None = optional(

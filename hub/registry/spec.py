@@ -165,7 +165,8 @@ class CloudBalancersSpec(msgspec.Struct, frozen=True):
         class_: the ``spec.loadBalancerClass`` of the Services; "" = those without a class.
         namespaces: the Services' namespaces; () = all.
         settle: time without a change of the nodes after which balancers follow; None = the cloud's own.
-        settle_max: the longest time after the first change; None = the cloud's own.
+        settle_max: the longest time after the first change, see :func:`hub.controller.services.follow_at`; None = the
+            cloud's own.
         resync: time between two observations while nothing changes.
         orphans: what happens to objects under this cluster's name whose Service does not exist.
         concurrent: Services whose balancers are changed at once.

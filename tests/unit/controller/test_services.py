@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -17,11 +18,12 @@ from hub.controller.services import (
     Guard,
     Names,
     balanced,
+    follow_at,
     names,
     role,
     wanted,
 )
-from hub.model import Node, Taint
+from hub.model import Node, NodeAddress, Taint
 from hub.registry.spec import CloudBalancersSpec
 from tests.support.balancing import ANNOTATIONS, PREFIX, PROVIDER_ID
 
@@ -160,6 +162,35 @@ def use(guard: Guard, now: float, *numbers: int, approved: str = "") -> list[int
     """The nodes that are used when these are there."""
     found = guard.accept(nodes(*numbers), now, lambda digest: digest == approved)
     return [int(name[1:]) for name in sorted(found)]
+
+
+@pytest.mark.parametrize(
+    ("there", "first", "expected"),
+    [
+        pytest.param(range(5), 95.0, 101.0, id="settles-first"),
+        pytest.param(range(5), 90.0, 101.0, id="grows-and-may-wait"),
+        pytest.param(range(5), 70.5, 100.5, id="grows-for-too-long"),
+        pytest.param(range(7), 90.0, 101.0, id="almost-doubled"),
+        pytest.param(range(8), 90.0, 100.0, id="doubled"),
+        pytest.param(range(1, 9), 90.0, 100.0, id="one-left-and-doubled"),
+        pytest.param(range(1, 6), 90.0, 100.0, id="one-left"),
+    ],
+)
+def test_growing_clusters_are_followed_in_fewer_rounds(there: Iterable[int], first: float, expected: float) -> None:
+    """Balancers wait longer only while nodes join a cluster that has not doubled; they have four nodes here."""
+    before = nodes(*range(4))
+    assert follow_at((first, 99.0), (2.0, 10.0), 100.0, before, nodes(*there)) == expected
+
+
+def test_an_address_that_changes_is_no_growth() -> None:
+    """A node whose address changes is followed after the usual time, also if another one joins."""
+    moved = {**nodes(0, 1, 2), "n1": BalancerNode("n1", "toy://n1", (NodeAddress("InternalIP", "10.0.0.9"),))}
+    assert follow_at((90.0, 99.0), (2.0, 10.0), 100.0, nodes(0, 1), moved) == 100.0
+
+
+def test_the_first_nodes_are_followed_at_once() -> None:
+    """A balancer without nodes does not wait for more of them."""
+    assert follow_at((90.0, 99.0), (2.0, 10.0), 100.0, {}, nodes(1)) == 100.0
 
 
 def test_a_few_nodes_leave_at_once() -> None:
