@@ -59,10 +59,11 @@ def approve(
     """Approve a withheld removal: the endpoints that were shown with HASH, or fewer of them, and no others.
 
     SUBJECT is NAMESPACE/SERVICE, cluster/NAME, allocation/NAME (moves of reserved addresses), cloud/CLUSTER
-    (deletions of Nodes, balancers of other controllers) or registry. Without
-    arguments, list the removals that are withheld, each with the command that approves it. They are read from the
-    running hub (--server) if it leads, else from its slices, which know only removals of Services. A hash that stands
-    for none of them is refused. If the running hub has another owner than --owner, the hub's own is used.
+    (deletions of Nodes, nodes that leave balancers, balancers of other controllers, deletions of balancers without a
+    Service) or registry. Without arguments, list the removals that are withheld, each with the command that approves
+    it. They are read from the running hub (--server) if it leads, else from its slices, which know only removals of
+    Services. A hash that stands for none of them is refused. If the running hub has another owner than --owner, the
+    hub's own is used.
 
     An approval is valid for an hour and is kept in the ConfigMap endpointslice-hub-approvals-OWNER of the hub's
     namespace; a running hub acts on it at once.

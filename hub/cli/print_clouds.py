@@ -48,7 +48,7 @@ def show(found: Clouds, cluster: str | None, output: Output) -> int:
     if cluster is not None and not chosen:
         hint = suggestion(cluster, (each.cluster for each in found.clusters))
         click.echo(f"Error: the hub is not the cloud controller of a cluster {cluster}{hint}", err=True)
-        return Exit.CHANGES
+        return Exit.USAGE
     if not found.clusters:
         warn("no cluster of the registry has cloud:")
     if output == "json":

@@ -37,6 +37,16 @@ def _ports(service: Service, decision: Decision) -> Iterator[str]:
             f"no source publishes port {join_first(lacking, NAMED)} of the Service, so connections to it fail: add it "
             "to the entry's ports, or remove it from the Service"
         )
+    sources: dict[str, set[tuple[str, str]]] = {}
+    for group in (group for group in decision.groups if group.endpoints):
+        for ports in (group.ports, *group.port_sets.values()):
+            sources.setdefault(group.key.cluster, set()).update((port.name, port.protocol) for port in ports)
+    for port in (port for port, found in pairs if found is not None):
+        if partly := sorted(name for name, ports in sources.items() if (port.name, port.protocol) not in ports):
+            yield (
+                f"{join_first(partly, NAMED)} does not publish port {_shown(port)} of the Service, so connections to "
+                "it use the other sources only: give all sources the same ports"
+            )
     unseen = [
         (port, found)
         for port, found in pairs
@@ -74,7 +84,9 @@ def _hints(decision: Decision) -> Iterator[str]:
 def _hostnames(decision: Decision) -> Iterator[str]:
     endpoints = [endpoint for group in decision.groups for endpoint in group.endpoints.values()]
     without = sorted(endpoint.address for endpoint in endpoints if not endpoint.hostname)
-    if without and len(without) < len(endpoints):
+    # Sources without node names have no hostnames at all, which is no surprise.
+    nodes = any(endpoint.target_ref is not None and endpoint.target_ref.kind == "Node" for endpoint in endpoints)
+    if without and (nodes or len(without) < len(endpoints)):
         yield (
             f"{len(without)} of {len(endpoints)} endpoints have no hostname, such as {without[0]}, so they have no DNS "
             "name of their own: two nodes share the name, or it is not a DNS label"

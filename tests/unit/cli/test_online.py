@@ -11,6 +11,10 @@ from hub_testkit import SimulatedCluster, make_node, make_service
 
 from hub.app.settings import Options
 from hub.cli.online import check_online
+from hub.cli.traps import traps
+from hub.decide.endpoints import EndpointGroup, GroupKey
+from hub.model import ServicePort
+from tests.support import build
 
 CLUSTERS = """
 version: 1
@@ -23,6 +27,7 @@ clusters:
     provider: {name: node-addresses}
 services:
 """
+PORTS = ServicePort(443, "a"), ServicePort(8443, "b")
 
 
 @pytest.fixture
@@ -175,3 +180,30 @@ async def test_endpoints_without_a_hostname_are_noted(
     here.put(web({**A, "port": 30443}, clusterIP="None"))
     assert await check(folder, "sources: [{cluster: eu}, {cluster: us}], ports: [{port: 30443}]")
     assert "2 of 3 endpoints have no hostname, such as 10.0.0.1, so they have no DNS" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("node", "noted"), [("n0", True), (None, False)])
+def test_endpoints_that_all_lack_a_hostname_are_noted_if_they_have_nodes(node: str | None, noted: bool) -> None:
+    """The nodes of two clusters have the same names; a source without node names is no surprise."""
+    groups = [
+        EndpointGroup(GroupKey(name, "IPv4"), build.by_address([build.endpoint(address, node)]), ports=PORTS)
+        for name, address in (("eu", "10.0.0.1"), ("us", "10.1.0.1"))
+    ]
+    found = [*traps(build.service(ports=PORTS, headless=True), build.decision(groups))]
+    assert [text.partition(", so")[0] for text in found] == [
+        "2 of 2 endpoints have no hostname, such as 10.0.0.1"
+    ] * noted
+
+
+def test_sources_with_different_ports_are_noted() -> None:
+    """A port that only one of two sources publishes is named with the source that lacks it."""
+    a, b = PORTS
+    groups = [
+        EndpointGroup(GroupKey(name, "IPv4"), build.by_address(build.endpoints(1)), ports=ports)
+        for name, ports in (("eu", (a, b)), ("us", (a,)))
+    ]
+    [note] = traps(build.service(ports=PORTS), build.decision(groups))
+    assert note == (
+        "us does not publish port b (TCP) of the Service, so connections to it use the other sources only: give all "
+        "sources the same ports"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -199,6 +201,70 @@ def test_an_address_that_moves_to_another_source_does_not_drain() -> None:
     assert [slice_.cluster for slice_ in play.slices for each in slice_.endpoints if each.address.endswith(".4")] == [
         "us"
     ]
+
+
+def test_an_address_that_another_source_publishes_stops_draining() -> None:
+    """It drains in one source, and is ready as soon as another one has it; in the end it is there only."""
+    play = started("eu", "us")
+    play.nodes(*nodes(1, 2, 3), cluster="eu")
+    play.run()
+    assert draining(play) == {"4"}
+    play.nodes(*nodes(4), cluster="us")
+    for _ in range(4):
+        play.run(3)
+        assert PUBLISHED in {
+            endpoint.conditions
+            for slice_ in play.slices
+            for endpoint in slice_.endpoints
+            if (slice_.cluster, endpoint.address) == ("us", "10.0.0.4")
+        }
+    assert conditions(play) == dict.fromkeys("1234", PUBLISHED)
+
+
+@pytest.mark.parametrize(
+    ("policy", "change"),
+    [
+        (NodePolicy(cordoned="drop"), {"unschedulable": True}),
+        (NodePolicy(), {"taints": ("ToBeDeletedByClusterAutoscaler",)}),
+        (NodePolicy(not_ready_grace=0.0), {"ready": False}),
+    ],
+    ids=["cordoned", "tainted", "not-ready"],
+)
+def test_a_node_that_is_no_longer_eligible_drains(policy: NodePolicy, change: dict[str, Any]) -> None:
+    """A node that is cordoned, about to be deleted, or not Ready for too long may still serve."""
+    play = started()
+    play.nodes(build.node("n1", "10.0.0.1", **change), *nodes(2, 3, 4), policy=policy)
+    play.run()
+    assert conditions(play) == {"1": DRAINING, **dict.fromkeys("234", PUBLISHED)}
+    play.run(DRAIN)
+    assert conditions(play) == dict.fromkeys("234", PUBLISHED)
+
+
+def test_the_time_of_a_cordoned_node_begins_when_it_leaves() -> None:
+    """With ``not-ready`` a cordoned node looks like a draining one, however long it stays; the timer begins later."""
+    play, policy = started(), NodePolicy(cordoned="not-ready")
+    cordoned = build.node("n1", "10.0.0.1", unschedulable=True)
+    play.nodes(cordoned, *nodes(2, 3, 4), policy=policy)
+    for _ in range(3):
+        play.run(DRAIN)
+        assert draining(play) == {"1"}
+    play.nodes(*nodes(2, 3, 4))
+    play.run()
+    play.run(DRAIN - 2)
+    assert draining(play) == {"1"}
+    play.run(2)
+    assert set(conditions(play)) == {"2", "3", "4"}
+
+
+def test_a_service_that_leaves_the_registry_does_not_drain() -> None:
+    """Its slices stay as they are until they are deleted after ``--removal-grace``."""
+    play = started()
+    play.drop()
+    play.run()
+    assert conditions(play) == dict.fromkeys("1234", PUBLISHED)
+    play.run(3600.0)
+    play.run()
+    assert not play.slices
 
 
 def test_failover_drains_the_source_that_it_leaves() -> None:
