@@ -1,4 +1,4 @@
-"""The traffic benchmark on one short row, and what it says if it cannot run or a part of it fails."""
+"""The traffic benchmark on short rows, and what it says if a part of it fails."""
 
 from __future__ import annotations
 
@@ -96,6 +96,8 @@ def needed(server_fleet: object) -> None:
         net.check()
         binaries.ensure_go_program(KUBE_PROXY)
     except (net.NetworkUnavailable, binaries.KitUnavailable) as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI can send no traffic: {error}", pytrace=False)
         pytest.skip(f"NO TRAFFIC, NOT TESTED: {error}")
 
 
@@ -159,24 +161,3 @@ def test_a_version_that_git_does_not_have_is_named(saved: list[str]) -> None:
     done = run([sys.executable, *MODULE, "--rows", "hub upgrade", "--arms", "health", "--old", "nosuch", *saved])
     assert (done.returncode, done.stdout) == (1, "")
     assert "--old nosuch: " in done.stderr
-
-
-def test_without_nft_it_says_so_and_exits_3(tmp_path: Path) -> None:
-    """The message names the missing program and its package."""
-    for name in ("unshare", "nsenter", "ip"):
-        (tmp_path / name).symlink_to("/bin/true")
-    done = run([sys.executable, *MODULE, "--quick"], PATH=str(tmp_path))
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "cannot measure: nft not installed: run make deps, or apt-get install nftables\n"
-
-
-def test_without_namespaces_it_says_so_and_exits_3(tmp_path: Path) -> None:
-    """The message has the reason that the system gives."""
-    for name in ("nsenter", "ip", "nft"):
-        (tmp_path / name).symlink_to("/bin/true")
-    refused = tmp_path / "unshare"
-    refused.write_text("#!/bin/sh\necho unshare failed: Operation not permitted >&2\nexit 1\n")
-    refused.chmod(0o755)
-    done = run([sys.executable, *MODULE, "--quick"], PATH=f"{tmp_path}:/bin:/usr/bin")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "cannot be made: unshare failed: Operation not permitted" in done.stderr

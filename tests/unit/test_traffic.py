@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from benchmarks.traffic import __main__ as traffic
 from benchmarks.traffic import report
 from benchmarks.traffic.__main__ import parse
-from benchmarks.traffic.figures import Arm, Figures, Request, Story, figures
+from benchmarks.traffic.figures import ARMS, Arm, Figures, Request, Story, figures
+from benchmarks.traffic.rows import ENVOY_ROWS, ROWS
 
 RATE = 10.0
 RESULT = {
@@ -109,3 +115,82 @@ def test_command_line_names_what_is_unknown(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         parse(["--rows", "drain,drian"])
     assert "'drian' is not one of: rotation, drain" in capsys.readouterr().err
+
+
+def test_quick_rows_are_those_of_the_docs() -> None:
+    """``--quick`` plays an upgrade, a drain, an outage, a killed hub and a dead node."""
+    assert parse(["--quick"]).rows == {
+        "kube-proxy": ["rotation", "drain", "remote API dead", "hub kill -9", "node link down"]
+    }
+
+
+def test_page_lists_every_row_as_it_is_played() -> None:
+    """The table of rows has the names and texts of the code."""
+    rows = re.findall(
+        r"^\| `([^`|]+)` \| ([^|]+) \|$", traffic.PAGE.read_text().partition("## The rows")[2], re.MULTILINE
+    )
+    assert rows == [(row.name, row.text) for row in ROWS]
+
+
+def test_saved_figures_are_complete() -> None:
+    """The last complete run has all arms of all rows through kube-proxy, and of eight through Envoy."""
+    rows = json.loads(traffic.DATA.read_text())["rows"]
+    found = {consumer: {row: [*arms] for row, arms in by_row.items()} for consumer, by_row in rows.items()}
+    assert found == {
+        "kube-proxy": {row.name: [*ARMS] for row in ROWS},
+        "envoy": {row: [*ARMS] for row in ENVOY_ROWS},
+    }
+
+
+def test_a_complete_run_writes_the_page_the_graph_and_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Written anew from the saved figures, all three are as they are; a part of the rows writes nothing."""
+    before = {name: getattr(traffic, name) for name in ("PAGE", "PICTURE", "DATA")}
+    for name, path in before.items():
+        monkeypatch.setattr(traffic, name, tmp_path / path.name)
+    page = before["PAGE"].read_text()
+    text = re.sub(f"(?s)({re.escape(report.BEGIN)}).*({re.escape(report.END)})", r"\1\n\2", page)
+    assert text != page
+    traffic.PAGE.write_text(text)
+    assert traffic.main(["--from", str(before["DATA"]), "--quick"]) == 0
+    assert traffic.PAGE.read_text() == text
+    assert traffic.main(["--from", str(before["DATA"])]) == 0
+    assert {name: getattr(traffic, name).read_bytes() for name in before} == {
+        name: path.read_bytes() for name, path in before.items()
+    }
+    assert "## Through envoy" in capsys.readouterr().out
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder of programs that do nothing; nft is missing."""
+    for name in ("unshare", "nsenter", "ip"):
+        (tmp_path / name).symlink_to("/bin/true")
+    return tmp_path
+
+
+def bench(path: str) -> subprocess.CompletedProcess[str]:
+    """Run the bench with these programs."""
+    command = [sys.executable, "-m", "benchmarks.traffic", "--quick"]
+    env = {"PATH": path, "PYTHONPATH": str(traffic.ROOT)}
+    return subprocess.run(command, cwd=traffic.ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_without_nft_it_says_so_and_exits_3(programs: Path) -> None:
+    """The message names the missing program and its package."""
+    done = bench(str(programs))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "cannot measure: nft not installed: run make deps, or apt-get install nftables\n"
+
+
+def test_without_namespaces_it_says_so_and_exits_3(programs: Path) -> None:
+    """The message has the reason that the system gives."""
+    (programs / "nft").symlink_to("/bin/true")
+    refused = programs / "unshare"
+    refused.unlink()
+    refused.write_text("#!/bin/sh\necho unshare failed: Operation not permitted >&2\nexit 1\n")
+    refused.chmod(0o755)
+    done = bench(f"{programs}:/bin:/usr/bin")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "cannot be made: unshare failed: Operation not permitted" in done.stderr
