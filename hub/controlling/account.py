@@ -129,7 +129,7 @@ class OpenAccount:
         if self._blocked is not None:
             until, error = self._blocked
             if self._host.clock.now() < until:
-                raise error
+                raise error.with_traceback(None)  # each raise adds its frames to the error, for up to an hour
             self._blocked = None
 
     def _failed(self, error: Exception) -> None:
