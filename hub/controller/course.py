@@ -263,7 +263,7 @@ def remove(scene: Scene, memory: Memory) -> Act:
     if isinstance(first, Step):
         return _perform(scene, memory, first)
     if isinstance(first, Wait):
-        return Rest("waiting", first.message, first.after)
+        return Rest("waiting", first.message, first.after, Finding(first.reason, first.message))
     if isinstance(first, Refused):
         return _refused(scene, first.reason, first.message)
     kinds = {*scene.record.ids, *scene.record.made, *memory.uncertain}

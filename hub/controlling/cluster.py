@@ -278,7 +278,7 @@ class ControlledCluster:
     @property
     def complete(self) -> bool:
         """Whether no part waits for a right; deletions of Nodes may."""
-        return not any(self.reviewed.stops(part) for part in ("nodes", "load-balancers"))
+        return not any(self.reviewed.stops(part) for part in ("nodes", "load-balancers", "lease"))
 
     def _needs(self) -> dict[str, tuple[Right, ...]]:
         """Part -> the rights that it needs; nothing is needed where nothing is written."""
@@ -310,7 +310,7 @@ class ControlledCluster:
         self._tasks.append(asyncio.create_task(supervise(what, work, self._clock), name=what))
 
     async def _start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        await self.reviewed.granted(name)
+        await self.reviewed.granted(name, "lease")
         await run()
 
     def update(self, spec: CloudSpec) -> None:

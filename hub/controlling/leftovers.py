@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from hub.approval import approval_hash
 from hub.cloud.balancers import Marker, Notice, Planned, Record, Step
 from hub.controller.course import Memory
+from hub.controller.services import role
 from hub.controlling.carry import Carrier
 from hub.controlling.services import Services
 from hub.controlling.site import Site
@@ -84,12 +85,10 @@ class Leftovers:
             if (key := self._key(name)) is not None and (not spec.namespaces or key.namespace in spec.namespaces)
         }
         # The Services are current: a Service that came after the observation is among them.
-        alone = {
-            name: objects for name, objects in sorted(named.items()) if self._key(name) not in self._services.objects
-        }
+        alone = {name: objects for name, objects in sorted(named.items()) if not self._served(self._key(name))}
         for name in alone.keys() - self._first.keys():
             self._first[name] = clock.now(), clock.wall()
-            text = f"{name} has no Service (CloudObjectLeft): {', '.join(alone[name])}"
+            text = f"no Service wants {name} (CloudObjectLeft): {', '.join(alone[name])}"
             log.warning("cluster %s: %s; hub purge --cloud %s", site.name, text, site.name)
         self._first = {name: self._first[name] for name in alone}
         ripe = [name for name in alone if clock.now() - self._first[name][0] >= APART]
@@ -107,6 +106,11 @@ class Leftovers:
         return (
             ObjectKey(namespace, service) if service and namespace and cluster == self._site.spec.cluster_name else None
         )
+
+    def _served(self, key: ObjectKey | None) -> bool:
+        """Whether a Service has the name, and wants, or had, a balancer: without our finalizer it has none any more."""
+        service = self._services.objects.get(key) if key is not None else None
+        return service is not None and role(service, self._site.spec.balancers or CloudBalancersSpec()) != "none"
 
     def _withheld(self, alone: Mapping[str, object], named: int) -> str:
         """Why so many are not deleted: a list of Services may be wrong."""
@@ -136,8 +140,8 @@ class Leftovers:
             seen = await site.account.observe(memory.stale)
             outlook = await site.account.plan(None, seen.value, record, memory.recent(seen.begun))
             first = next((item for item in outlook.planned if not isinstance(item, Notice)), None)
-            gone = self._services.problem or key in self._services.objects
-            if not isinstance(first, Step) or gone or memory.pending(first, site.clock.now()):
-                return None if gone else first
+            served = self._services.problem or self._served(key)
+            if not isinstance(first, Step) or served or memory.pending(first, site.clock.now()):
+                return None if served else first
             await self._carrier.perform(f"leftover {name}", first, memory)
         return None

@@ -142,6 +142,15 @@ class NodePart:
         return "absent" if isinstance(answer, Absent) else "unknown", answer.reason
 
     @property
+    def uninitialized(self) -> int:
+        """Number of Nodes that still have the taint of a new Node and belong to this cloud, or to none yet."""
+        spec, type_ = self._site.spec.nodes, self._site.account.type
+        if spec is None or not spec.initialize or type_ is None:
+            return 0
+        found = (self._site.nodes.get(name) for name in self._seen)
+        return sum(node is not None and uninitialized(node) and not foreign(node, type_.provider_id) for node in found)
+
+    @property
     def verdicts(self) -> Mapping[str, Verdict]:
         """Node name -> the last decision."""
         return self._verdicts

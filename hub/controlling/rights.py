@@ -87,9 +87,9 @@ class Reviewed:
         """Whether the part lacks a right that it cannot work without."""
         return any(not right.optional for right in self.lacking.get(part, ()))
 
-    async def granted(self, part: str) -> None:
-        """Return when the part has all rights that it cannot work without."""
-        while not self._known or self.stops(part):
+    async def granted(self, *parts: str) -> None:
+        """Return when these parts have all rights that they cannot work without."""
+        while not self._known or any(map(self.stops, parts)):
             await self._round.wait()
 
     async def run(self) -> None:

@@ -21,6 +21,9 @@ DUTY: Final = Metric(
     PREFIX + "duty", "gauge", "Whether this replica is the cluster's cloud controller, with all rights.", ("cluster",)
 )
 NODES: Final = Metric(PREFIX + "nodes", "gauge", "Nodes by state.", ("cluster", "state"))
+UNINITIALIZED: Final = Metric(
+    PREFIX + "nodes_uninitialized", "gauge", "Nodes that the hub has to initialise and has not yet.", ("cluster",)
+)
 DELETIONS: Final = Metric(PREFIX + "node_deletions_total", "counter", "Nodes deleted.", ("cluster",))
 WITHHELD: Final = Metric(
     PREFIX + "node_deletions_withheld", "gauge", "Nodes whose deletion waits for an approval.", ("cluster",)
@@ -60,6 +63,7 @@ LEFTOVERS: Final = Metric(
 METRICS: Final = (
     DUTY,
     NODES,
+    UNINITIALIZED,
     DELETIONS,
     WITHHELD,
     BALANCERS,
@@ -156,6 +160,7 @@ class _Collection:
             states = Counter(told.state for told in nodes.told.values())
             for state in STATES:
                 self.add(NODES, states[state], cluster.name, state)
+            self.add(UNINITIALIZED, nodes.uninitialized, cluster.name)
             self.add(DELETIONS, nodes.deleted, cluster.name)
             self.add(WITHHELD, len(nodes.deletions.withheld), cluster.name)
             self.add(SYNC, _durations(nodes.syncs), cluster.name)

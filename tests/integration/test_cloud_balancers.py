@@ -23,7 +23,7 @@ from hub.plugin.clouds import CloudConflict, CloudRefusal, Done, QuotaExceeded, 
 from hub.runtime.clock import SystemClock
 from tests.support.apiserver.server import ApiServer
 from tests.support.balancing import KINDS, PREFIX
-from tests.support.balancing_site import SERVICES, Scene, ToySite, running
+from tests.support.balancing_site import KEY, SERVICES, Scene, ToySite, running
 
 NAME = "web.edge.eu"
 CREATE = [f"create address {NAME}", f"create group {NAME}", f"create balancer {NAME}", "map address-0001"]
@@ -392,6 +392,17 @@ async def test_objects_without_a_service_are_reported(scene: Scene) -> None:
     scene.site.clock.ahead += 700
     await scene.part._leftovers.look()
     assert left in scene.cloud.things
+
+
+async def test_a_balancer_that_its_service_let_go_is_reported(scene: Scene) -> None:
+    """Someone took the finalizer off a Service that is of another type now: its balancer is left, its record aside."""
+    await created(scene)
+    scene.site.problem = "eu is down"
+    scene.patch({"metadata": {"finalizers": None}, "spec": {"type": "ClusterIP"}})
+    await scene.until(lambda: (held := scene.part.services.objects.get(KEY)) is not None and not held.held)
+    scene.site.problem = ""
+    await scene.part._leftovers.look()
+    assert scene.part.leftovers == (f"{NAME}: address address-0001, group group-0002, balancer balancer-0003",)
 
 
 async def test_objects_without_a_service_are_deleted_if_asked(client: Client, hub_cluster: ApiServer) -> None:

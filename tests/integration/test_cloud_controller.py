@@ -126,13 +126,14 @@ def test_the_hub_shows_its_nodes_and_balancers(scene: BrightboxScene) -> None:
         assert "edge/web" in table
         assert "duty held" in table
         unknown = CliRunner().invoke(cli, ["balancers", "euu", *server])
-        assert (unknown.exit_code, "did you mean eu" in unknown.stderr) == (1, True)
+        assert (unknown.exit_code, "did you mean eu" in unknown.stderr) == (2, True)
         status = CliRunner().invoke(cli, ["status", *server]).stdout
         assert "brightbox" in status
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         assert 'endpointslice_hub_cloud_duty{cluster="eu"} 1' in text
         assert 'endpointslice_hub_cloud_nodes{cluster="eu",state="ready"} 1' in text
+        assert 'endpointslice_hub_cloud_nodes_uninitialized{cluster="eu"} 0' in text
         assert 'endpointslice_hub_cloud_balancers{cluster="eu",state="ready"} 1' in text
         assert 'endpointslice_hub_cloud_steps_total{cluster="eu",error="",step="create-load-balancer"} 1' in text
 

@@ -38,7 +38,11 @@ CASES = [
     ),
     Case(
         "CloudNodeUninitialized",
-        {'nodes{cluster="eu",state="waiting",@0}': "0x10 1x30 0x10", 'nodes{cluster="us",state="ready",@0}': "1x60"},
+        {
+            'nodes_uninitialized{cluster="eu",@0}': "0x10 1x30 0x10",
+            'nodes_uninitialized{cluster="us",@0}': "0x60",
+            'nodes{cluster="us",state="waiting",@0}': "1x60",
+        },
         (10, 15),
         17,
         43,

@@ -362,9 +362,12 @@ def test_a_deletion_makes_its_steps_and_then_releases() -> None:
 
 
 @pytest.mark.parametrize("planned", [Wait("Leaving", "it is being deleted", 5.0), Refused("Locked", "it is locked")])
-def test_a_deletion_that_cannot_go_on_keeps_the_finalizer(planned: Planned) -> None:
-    """A wait and a refusal both hold it."""
-    assert isinstance(remove(scene(READY, DONE, (planned,), found=FOUND), memory()), Rest)
+def test_a_deletion_that_cannot_go_on_keeps_the_finalizer(planned: Wait | Refused) -> None:
+    """A wait and a refusal both hold it, and an operator gets to know of both."""
+    act = remove(scene(READY, DONE, (planned,), found=FOUND), memory())
+    assert isinstance(act, Rest)
+    assert act.finding is not None
+    assert act.finding.reason == planned.reason
 
 
 def test_an_id_of_what_was_not_made_is_not_waited_for() -> None:

@@ -156,12 +156,15 @@ def test_a_cloud_that_fails_changes_nothing_but_the_message() -> None:
         assert world.taints("n2") == []
         assert "the cloud is down" in world.part.problem
         assert "the cloud is down" in world.part.told["n1"].message
+        assert world.part.uninitialized == 1
         assert len(world.cloud.questions) <= 8
         world.cloud.error = None
         await asyncio.sleep(70)
         assert world.part.problem == ""
 
-    assert play(story).taints("n1") == []
+    world = play(story)
+    assert world.taints("n1") == []
+    assert world.part.uninitialized == 0
 
 
 def test_a_node_whose_machine_does_not_fit_is_asked_about_again() -> None:
@@ -594,6 +597,7 @@ def test_another_clouds_nodes_are_never_asked_about() -> None:
     async def story(world: World) -> None:
         await asyncio.sleep(600)
         assert [told.state for told in world.part.told.values()] == ["foreign"] * 2
+        assert world.part.uninitialized == 0
         assert world.site.judged <= 2 + 600 / 20 + 600 / 60
 
     world = play(story, before=before)
