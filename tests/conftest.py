@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -24,6 +25,8 @@ HUB = "hub"
 REMOTES = ("remote-1", "remote-2", "remote-3")
 SERVERS = {"hub_cluster": (HUB,), "remote_clusters": REMOTES}
 """Which servers a fixture hands out."""
+COLLECTED: Final = pytest.StashKey[list[tuple[pytest.Item, bool]]]()
+"""Every test that was collected, and whether ``make test`` leaves it out."""
 KIT_FIXTURES = frozenset({"server_fleet", *SERVERS})
 
 
@@ -44,10 +47,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if KIT_FIXTURES & set(_fixtures_of(item)):
             item.add_marker("apiserver")
-    late = [] if config.getoption("--nightly") else [item for item in items if item.get_closest_marker("nightly")]
-    if late:
-        config.hook.pytest_deselected(items=late)
-        items[:] = [item for item in items if item not in late]
+    config.stash[COLLECTED] = [(item, item.get_closest_marker("nightly") is not None) for item in items]
+    if not config.getoption("--nightly"):
+        config.hook.pytest_deselected(items=[item for item, nightly in config.stash[COLLECTED] if nightly])
+        items[:] = [item for item, nightly in config.stash[COLLECTED] if not nightly]
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,12 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from _pytest.mark import KeywordMatcher
+from _pytest.mark.expression import Expression
 from click.testing import CliRunner
 
 from hub.cli import cli
+from tests.conftest import COLLECTED
 from tests.support.page import is_values
 
 ROOT = Path(__file__).parents[2]
@@ -108,3 +111,27 @@ def test_release_page_names_existing_things() -> None:
         assert (ROOT / (module.replace(".", "/") + ".py")).exists()
     for file in re.findall(r"`(tests/[\w/]+\.py)`", page):
         assert (ROOT / file).exists()
+
+
+TESTED = re.compile(r"make (test|test-nightly) ARGS=(?:\"([^\"]+)\"|(\S+?))[`\s]")
+
+
+def test_each_command_of_a_page_selects_tests(request: pytest.FixtureRequest) -> None:
+    """The arguments of ``make test`` in the pages name files that exist, and ``-k`` selects at least one test."""
+    collected = request.config.stash[COLLECTED]
+    if len({item.path for item, _ in collected}) < 300:
+        pytest.skip("a part of the tests was collected; a run of all of them checks this")
+    commands = [(page, match) for page in PAGES for match in TESTED.finditer(page.read_text())]
+    assert len(commands) > 40
+    for page, (target, quoted, bare) in ((page, match.groups()) for page, match in commands):
+        words = shlex.split(quoted or bare)
+        nightly = target == "test-nightly" or "--nightly" in words
+        paths = [
+            ROOT / word.partition("::")[0] for word in words if word.startswith(("tests/", "testkit/", "providers/"))
+        ]
+        chosen = [item for item, late in collected if nightly or not late]
+        chosen = [item for item in chosen if not paths or any(item.path.is_relative_to(path) for path in paths)]
+        if "-k" in words:
+            expression = Expression.compile(words[words.index("-k") + 1])
+            chosen = [item for item in chosen if expression.evaluate(KeywordMatcher.from_item(item))]
+        assert chosen, f"{page.name}: {quoted or bare}"
