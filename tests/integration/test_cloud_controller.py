@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -184,32 +183,3 @@ def test_what_another_tool_made_is_adopted_without_a_write(scene: BrightboxScene
         scene.remote.api.delete("/api/v1/namespaces/edge/services/web")
         eventually(lambda: not scene.remote.api.exists("/api/v1/namespaces/edge/services/web"), 60)
         assert account.named("web.edge.eu") == []
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "empty",
-        *(pytest.param(fault, marks=pytest.mark.nightly) for fault in ("error", "empty-object", "half", "silent")),
-    ],
-)
-def test_an_outage_of_the_cloud_removes_nothing(scene: BrightboxScene, fault: str) -> None:
-    """While half of the Nodes are not Ready and the cloud answers wrongly, no Node and no target of a balancer goes."""
-    scene.write(nodes={"deleteAfter": "1s", "monitor": "5s", "refresh": "30s"}, loadBalancers={"settle": "1s"})
-    account = scene.cloud.fake.account
-    with RunningHub(scene.world, **scene.options):
-        names = sorted(scene.add_node() for _ in range(6))
-        eventually(lambda: all(map(scene.initialized, names)), 30)
-        scene.add_service()
-        eventually(lambda: scene.hostnames() != [], 30)
-        before = scene.writes
-        scene.cloud.call(lambda: scene.cloud.fake.fail(fault, times=None, method="GET"))
-        for name in names[:3]:
-            scene.status(name, "False")
-        time.sleep(12)
-        assert [node["metadata"]["name"] for node in scene.remote.api.list("/api/v1/nodes")] == names
-        assert scene.writes == before
-        scene.cloud.call(scene.cloud.fake.heal)
-        joined = scene.add_node()
-        eventually(lambda: scene.initialized(joined), 90)
-        eventually(lambda: len(account.find("load_balancers", "web.edge.eu")[0]["nodes"]) == 7, 60)
