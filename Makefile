@@ -49,7 +49,7 @@ demo: .venv/.stamp
 servers: .venv/.stamp
 	@$(BIN)/python tests/support/apiserver/binaries.py || test -z "$$CI"
 
-# Test processes take whole files, in collection order: slow tests on API servers first. Each process has its own servers.
+# Test processes take whole files, in collection order: models, then tests on API servers. Each process has its own servers.
 # Tests on API servers wait most of the time, so three processes suit two cores.
 TESTERS ?= 3
 PARALLEL = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
