@@ -11,13 +11,14 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from hub.cloud.balancers import Balancer, BalancerNode, Notice
+from hub.cloud.balancers import Balancer, Notice
 from hub.controller import course, record
 from hub.controller.course import Act, Memory, Observe, Perform, Publish, Release, Rest, Scene
 from hub.controller.record import Kept
-from hub.controller.services import BalancedService, Guard, Wanted, balanced, follow_at, names, role, wanted
+from hub.controller.services import BalancedService, Wanted, names, role, wanted
 from hub.controlling.carry import FAILED, HOST_BOUNDS, Carrier
 from hub.controlling.leftovers import Leftovers
+from hub.controlling.rounds import Rounds
 from hub.controlling.services import UNREAD, Services
 from hub.controlling.site import Observation, Outlook, Site
 from hub.controlling.told import Board, Told, standby_of
@@ -104,12 +105,7 @@ class BalancerPart:
         self._leftovers = Leftovers(site, self.services, self.carrier, self._memory)
         self._memories: dict[ObjectKey, Memory] = {}
         self._backoffs: dict[ObjectKey, Backoff] = {}
-        self._guard = Guard(site.name)
-        self._nodes: dict[str, BalancerNode] | None = None
-        """The nodes that balancers have; None until they were looked at."""
-        self._first_change: float | None = None
-        self._last_change = 0.0
-        self._changed = asyncio.Event()
+        self._rounds = Rounds(site, self._round_begins)
         self._round: tuple[float, set[ObjectKey]] = (0.0, set())
         """When the nodes last changed, and the Services that have had no pass since."""
         self._observe_after = course.NEVER
@@ -148,18 +144,20 @@ class BalancerPart:
     # --- what wakes it ----------------------------------------------------------------------------------
 
     def nodes_changed(self, changed: Iterable[Node], gone: Iterable[str]) -> None:  # noqa: ARG002 - all are looked at
-        """Nodes have changed: after a while without changes, all balancers get the nodes that are there then."""
-        self._last_change = self._site.clock.now()
-        if self._first_change is None:
-            self._first_change = self._last_change
-        self._changed.set()
+        """Nodes have changed: balancers follow once they have settled."""
+        self._rounds.note()
 
     def state_changed(self) -> None:
         """The cluster, the duty, the account or the section has changed."""
         if self._site.halted is not None:
             self._memories.clear()  # another process may write meanwhile
-        if self._nodes is not None:
-            self.nodes_changed((), ())
+        if self._rounds.nodes is not None:
+            self._rounds.note()
+        self._all_again()
+
+    def _round_begins(self) -> None:
+        self._observe_after = self._site.clock.now()
+        self._round = self._observe_after, set(self.services.objects)
         self._all_again()
 
     def _all_again(self) -> None:
@@ -174,7 +172,7 @@ class BalancerPart:
         site = self._site
         async with asyncio.TaskGroup() as group:
             spawn(group, f"Services of {site.name}", self._follow, site.clock)
-            spawn(group, f"nodes of balancers of {site.name}", self._settle, site.clock)
+            spawn(group, f"nodes of balancers of {site.name}", self._rounds.run, site.clock)
             spawn(group, f"resync of {site.name}", self._resync, site.clock)
             for number in range(WORKERS):
                 spawn(group, f"load balancers of {site.name}: worker {number}", self._work, site.clock)
@@ -190,37 +188,6 @@ class BalancerPart:
             except HubError as error:
                 self.services.failed(error)
             await self._site.clock.sleep(RECONNECT)
-
-    async def _settle(self) -> None:
-        """Wait until nodes have not changed for a while, and look at them then."""
-        clock = self._site.clock
-        while True:
-            if self._first_change is None:
-                self._changed.clear()
-                await self._changed.wait()
-                continue
-            type_ = await self._site.account.opened()
-            settle = self._spec.settle or type_.settle[0], self._spec.settle_max or type_.settle[1]
-            changed, before, now = (self._first_change, self._last_change), self._nodes or {}, clock.now()
-            if (wait := follow_at(changed, settle, now, before, self._there(type_)) - now) > 0:
-                await clock.sleep(wait)
-                continue
-            self._first_change = None
-            if not self._site.problem and self._look_at_nodes(type_):
-                self._observe_after = clock.now()
-                self._round = clock.now(), set(self.services.objects)
-                self._all_again()
-
-    def _there(self, type_: CloudType) -> dict[str, BalancerNode]:
-        return balanced(self._site.nodes.values(), type_.provider_id, type_.annotations)
-
-    def _look_at_nodes(self, type_: CloudType) -> bool:
-        """Take over the nodes that are there now; returns whether the set has changed."""
-        site, before, held = self._site, self._nodes, self._guard.finding()
-        self._nodes = self._guard.accept(self._there(type_), site.clock.now(), site.approved)
-        if self._guard.held:
-            self.nodes_changed((), ())  # look again
-        return before != self._nodes or self._guard.finding() != held
 
     async def _resync(self) -> None:
         """Observe from time to time although nothing has changed; look for objects without a Service."""
@@ -395,7 +362,7 @@ class BalancerPart:
             findings.append(Finding("RecordIgnored", f"the record of Service {key} does not count: {kept.ignored}"))
         findings += [Finding(item.reason, item.message) for item in outlook.planned if isinstance(item, Notice)]
         findings += [act.finding] if isinstance(act, Rest) and act.finding is not None else []
-        if want is not None and (held := self._guard.finding()) is not None:
+        if want is not None and (held := self._rounds.finding) is not None:
             findings.append(held)
         return Look(act, outlook, balancer, tuple(findings), memory)
 
@@ -437,8 +404,8 @@ class BalancerPart:
 
     async def _wanted(self, service: BalancedService) -> Wanted:
         type_ = await self._site.account.opened()
-        if self._nodes is None:
-            self._look_at_nodes(type_)
+        if self._rounds.nodes is None:
+            self._rounds.look(type_)
             for other in self.services.objects.values():
                 if role(other, self._spec) == "ensure":
                     self._want(other, type_)  # so that one observation has the details of all
@@ -448,7 +415,7 @@ class BalancerPart:
         """What a Service wants, which the account gets to know, too."""
         site, key = self._site, ObjectKey(service.namespace, service.name)
         named = names(service, site.spec.cluster_name, site.spec.former_names, site.uid)
-        want = wanted(service, named, (self._nodes or {}).values(), type_.annotations, type_.prefix)
+        want = wanted(service, named, (self._rounds.nodes or {}).values(), type_.annotations, type_.prefix)
         before = self._wants.get(key)
         if before is None or replace(before, nodes=()) != replace(want.balancer, nodes=()):
             self._wanted_at[key] = site.clock.now()
