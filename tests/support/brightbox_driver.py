@@ -17,6 +17,7 @@ from hub.cloud.balancers import (
     BalancerPort,
     Planned,
 )
+from hub.runtime.clock import Clock
 from tests.support.cloud_driver import MARKER, NAME, Driver
 
 KINDS: Final = ("cloud_ip", "server_group", "firewall_policy", "firewall_rule", "load_balancer")
@@ -81,12 +82,13 @@ class Scene(Driver):
 
 
 @asynccontextmanager
-async def scene(**config: Any) -> AsyncGenerator[Scene, None]:
+async def scene(clock: Clock | None = None, **config: Any) -> AsyncGenerator[Scene, None]:
     """The provider on its fake, with two servers."""
     async with AsyncExitStack() as stack:
         fake = await stack.enter_async_context(BrightboxFake())
         secrets = {"ID": CLIENT, "SECRET": SECRET}
-        hub = await stack.enter_async_context(LocalHub(secrets=secrets, allow_api_hosts=frozenset((fake.host,))))
+        allowed = frozenset((fake.host,))
+        hub = await stack.enter_async_context(LocalHub(secrets=secrets, allow_api_hosts=allowed, clock=clock))
         settings = {"client": {"env": "ID"}, "secret": {"env": "SECRET"}, "url": fake.url, **config}
         context = LocalCloud(hub)
         opened = open_cloud(context, msgspec.convert(settings, BrightboxConfig), None)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
 from hub_provider_brightbox.cloud import TYPE
-from hub_provider_brightbox.instances import PROVIDER_ID
+from hub_provider_brightbox.instances import APART, PROVIDER_ID
 
 from hub.plugin import TransientProviderError
 from hub.plugin.clouds import Absent, CloudNode, Instance, NodeAddress, Unknown
 from tests.support.brightbox_driver import SERVERS, Scene, scene
+from tests.support.clocks import ManualClock
+from tests.support.waiting import until
 
 ONE = SERVERS[0]
 
@@ -101,6 +104,61 @@ async def test_up_to_five_are_asked_for_singly(it: Scene) -> None:
     it.fake.log.clear()
     await ask(it, *nodes)
     assert [row.path for row in it.fake.log] == ["/1.0/servers"]
+
+
+def lists(it: Scene) -> int:
+    """How often all servers were listed."""
+    return sum(row.path == "/1.0/servers" for row in it.fake.log)
+
+
+async def test_clusters_that_ask_at_once_share_a_list(it: Scene) -> None:
+    """Twenty clusters of one account make one list; each gets the answers about its own Nodes."""
+    clusters = [[by_id(it.fake.account.add_server()["id"], f"n{number}") for number in range(6)] for _ in range(20)]
+    answers = await asyncio.gather(*(ask(it, *nodes) for nodes in clusters))
+    assert [[found.provider_id for found in answer] for answer in answers] == [
+        [node.provider_id for node in nodes] for nodes in clusters
+    ]
+    assert lists(it) == 1
+
+
+async def test_a_list_that_has_begun_is_not_shared() -> None:
+    """A server that is made meanwhile may be missing in it: later questions share the next one, a second after it."""
+    clock = ManualClock()
+    async with scene(clock) as it, asyncio.timeout(20):
+        nodes = [by_id(it.fake.account.add_server()["id"], f"n{number}") for number in range(6)]
+        it.fake.fail("silent", path="/1.0/servers")
+        first, begun = asyncio.create_task(ask(it, *nodes)), clock.now()
+        await until(lambda: lists(it))
+        made = by_id(it.fake.account.add_server()["id"], "new")
+        answers = await asyncio.gather(*(ask(it, *nodes, made) for _ in range(3)))
+        assert [answer[-1].provider_id for answer in answers] == [made.provider_id] * 3
+        assert (lists(it), clock.now() - begun) == (2, APART)
+        it.fake.heal()
+        assert len(await first) == 6
+
+
+async def test_a_list_ends_with_the_last_question_that_waits_for_it(it: Scene) -> None:
+    """A question that is cancelled does not take the answer away from another cluster's."""
+    nodes = [by_id(f"srv-9999{number}", f"n{number}") for number in range(6)]
+    it.fake.fail("silent", path="/1.0/servers", times=None)
+
+    async def asked() -> list[asyncio.Task[Any]]:
+        before = lists(it)
+        tasks = [asyncio.create_task(ask(it, *nodes)) for _ in range(2)]
+        await until(lambda: lists(it) > before)
+        tasks[0].cancel()
+        await asyncio.wait(tasks[:1])
+        return tasks
+
+    _, other = await asked()
+    it.fake.heal()
+    assert all(isinstance(answer, Absent) for answer in await other)
+    it.fake.fail("silent", path="/1.0/servers", times=None)
+    _, other = await asked()
+    other.cancel()
+    ended, _ = await asyncio.wait({other}, timeout=2)
+    assert ended
+    assert "list of servers" not in {task.get_name() for task in asyncio.all_tasks()}
 
 
 async def test_without_a_provider_id_the_name_is_the_server(it: Scene) -> None:

@@ -165,7 +165,7 @@ async def open_cloud(context: CloudContext, config: BrightboxConfig, _: None, /)
     """
     hub = context.hub
     client = Client(hub, config.url, hub.secret(config.client), hub.secret(config.secret))
-    instances = BrightboxInstances(client, internal=config.internal_ips)
+    instances = BrightboxInstances(client, hub, internal=config.internal_ips)
     yield Brightbox(instances, BrightboxBalancers(client, context))
 
 

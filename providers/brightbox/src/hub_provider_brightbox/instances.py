@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
-from hub.plugin import together
+from hub.plugin import HubContext, together
 from hub.plugin.clouds import Absent, CloudNode, Instance, InstanceAnswer, NodeAddress, Unknown
 from hub_provider_brightbox.client import Client
 from hub_provider_brightbox.shapes import Object, as_object, as_objects
@@ -16,6 +18,11 @@ PROVIDER_ID: Final = re.compile(r"brightbox://(?P<id>srv-[0-9a-z]{5,32})")
 SERVER: Final = re.compile(r"srv-[0-9a-z]{5,32}")
 FEW: Final = 5
 """Up to so many machines are asked for singly."""
+APART: Final = 1.0
+"""Seconds from the beginning of a list to that of the next one, in which all clusters that ask wait for the next one.
+
+Clusters of an account that connect at the same time ask at the same time ever after.
+"""
 PRIVATE: Final = ip_network("10.0.0.0/8")
 _RUNNING: Final = {"active": "running", "creating": "starting", "inactive": "stopped", "unavailable": "stopped"}
 _GONE: Final = ("deleted", "failed")
@@ -26,12 +33,18 @@ class BrightboxInstances:
 
     Args:
         client: The account.
+        hub: The hub's services.
         internal: Whether private addresses are also stated as InternalIP.
     """
 
-    def __init__(self, client: Client, *, internal: bool) -> None:
+    def __init__(self, client: Client, hub: HubContext, *, internal: bool) -> None:
         self._client = client
+        self._hub = hub
         self._internal = internal
+        self._next: asyncio.Task[dict[str, Object]] | None = None
+        """The list that has not begun."""
+        self._waiting: dict[asyncio.Task[dict[str, Object]], int] = {}
+        self._begin_at = -math.inf
 
     async def instances(self, nodes: Sequence[CloudNode], /) -> Mapping[str, InstanceAnswer]:
         """Asks for few machines singly, and lists all for many."""
@@ -40,7 +53,7 @@ class BrightboxInstances:
         if len(ids) <= FEW:
             servers = dict(zip(ids, await together(*map(self._server, ids)), strict=True))
         else:
-            listed = {str(server["id"]): server for server in await self._client.list("servers")}
+            listed = await self._listed()
             servers = {id_: listed.get(id_) for id_ in ids}
         return {
             node.name: self._answer(wanted[node.name], servers[wanted[node.name]])
@@ -48,6 +61,35 @@ class BrightboxInstances:
             else Unknown("it has no provider ID, and its name is not the id of a server")
             for node in nodes
         }
+
+    async def _listed(self) -> dict[str, Object]:
+        """All servers by id, from a list that begins after the call; calls that wait for its beginning share it.
+
+        A list that is under way is not shared: a server that was made in the meantime would seem to be absent.
+        """
+        if (task := self._next) is None:
+            task = self._next = asyncio.create_task(self._list(), name="list of servers")
+        self._waiting[task] = self._waiting.get(task, 0) + 1
+        try:
+            return await asyncio.shield(task)
+        finally:
+            self._waiting[task] -= 1
+            if not self._waiting[task]:
+                await self._end(task)
+
+    async def _list(self) -> dict[str, Object]:
+        clock = self._hub.clock
+        await clock.sleep(max(0.0, self._begin_at - clock.now()))
+        self._next, self._begin_at = None, clock.now() + APART
+        return {str(server["id"]): server for server in await self._client.list("servers")}
+
+    async def _end(self, task: asyncio.Task[dict[str, Object]]) -> None:
+        """Nobody waits for the list any more."""
+        del self._waiting[task]
+        if self._next is task:
+            self._next = None
+        task.cancel()
+        await asyncio.wait({task})
 
     async def _server(self, id_: str) -> Object | None:
         try:
