@@ -171,6 +171,22 @@ async def test_only_wanted_balancers_are_read_in_detail(it: Scene) -> None:
     assert not [row for row in it.fake.log if row.path.startswith("/1.0/load_balancers/")]
 
 
+async def test_many_details_are_read_eight_at_a_time(it: Scene) -> None:
+    """Twenty balancers with TLS: all are read in detail, and never more than eight requests are under way."""
+    listener = {"protocol": "https", "in": 443, "out": 443}
+    wanted = [msgspec.structs.replace(balancer(ports=(HTTPS,)), name=f"web{number}.edge.eu") for number in range(20)]
+    for want in wanted:
+        it.fake.account.create("load_balancers", {"name": want.name, "listeners": [listener], "domains": ["x.test"]})
+    await it.cloud.balancers.observe(())
+    it.fake.log.clear()
+    it.fake.latency = 0.05
+    under_way: list[int] = []
+    it.fake.shown = lambda _: under_way.append(sum(not row.status for row in it.fake.log) + 1)
+    await it.cloud.balancers.observe(wanted)
+    assert sum(row.path.startswith("/1.0/load_balancers/") for row in it.fake.log) == 20
+    assert max(under_way) <= 8
+
+
 async def test_the_ingress_is_reverse_dns_and_then_the_own_name(it: Scene) -> None:
     """Per mapped Cloud IP its reverse DNS name and its own; never an address."""
     it.fake.account.reverse_dns = True

@@ -34,6 +34,8 @@ LIFE: Final = 5400.0
 QUOTA_WAIT: Final = 300.0
 RATE_WAIT: Final = 60.0
 """Seconds to wait after a used-up quota, and after a rate limit without a Retry-After."""
+READS: Final = 8
+"""Most reads under way: one balancer with TLS is one request, and an account may have dozens."""
 MEMBERS: Final = 20_000
 """Servers that are remembered by id, so that the same server of many balancers takes memory once."""
 
@@ -61,6 +63,7 @@ class Client:
         """Kind and token, as the header Authorization has them."""
         self._renew_at = -math.inf
         self._renewing = asyncio.Lock()
+        self._reads = asyncio.Semaphore(READS)
         self._members: dict[str, Member] = {}
 
     async def get(self, path: str) -> Object:
@@ -70,7 +73,7 @@ class Client:
             KeyError: The object does not exist.
             ProviderError: There is no complete answer.
         """
-        found = as_object(await self._request("GET", path, None))
+        found = as_object(await self._ask(path))
         if not path.endswith(f"/{found.get('id')}"):
             raise TransientProviderError(f"{self.url}: the answer to GET {path} is not about that object")
         return found
@@ -78,7 +81,7 @@ class Client:
     async def list(self, path: str) -> list[Object]:
         """Reads a whole list; anything else than an array of objects with ids is an error."""
         try:
-            found = await self._request("GET", path, None)
+            found = await self._ask(path)
         except KeyError as error:
             raise TransientProviderError(f"{error.args[0]}: it is no Brightbox API, check url") from None
         objects = as_objects(found)
@@ -101,6 +104,10 @@ class Client:
         if answer not in (None, {}) and not ID.fullmatch(str(found.get("id"))):
             raise Uncertain(f"{self.url}: {method} {path} did not answer with an object")
         return found
+
+    async def _ask(self, path: str) -> object:
+        async with self._reads:
+            return await self._request("GET", path, None)
 
     async def _request(self, method: str, path: str, body: Object | None) -> object:
         what = f"{self.url}: {method} {path}"
