@@ -6,18 +6,21 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from hub.controlling.cluster import PACE, Rights
 from hub.controlling.run import Controlling
+from hub.controlling.site import Reporter, Subject
 from hub.election.elector import Timing
 from hub.events.cloud import reporter_of
+from hub.kube.client import Client
 from hub.kube.cluster_access import ClusterAccess
 from hub.kube.hub_access import load_hub_access
 from hub.kube.resolver import LookupPool
+from hub.model import Finding
 from hub.observe.providers.catalog import Catalog
 from hub.observe.providers.context import Limits
 from hub.observe.providers.host import ProviderHost
@@ -28,6 +31,16 @@ from hub.runtime.clock import Clock, SystemClock
 
 BEAT: Final = 1.0
 """Seconds between two heartbeats."""
+APPROVES: Final = "; hub approve cloud/"
+"""How the end of a message begins that names an approval."""
+INSTEAD: Final = {
+    "NodeDeletionWithheld": "; if its machine is gone for good, kubectl delete node {name} deletes it",
+    "WrongAccount": "; if it is, kubectl delete node {name} deletes the Node",
+    "ForeignLoadBalancer": "; if neither is so, this lets the hub make one: "
+    "kubectl patch service {name} -n {namespace} "
+    '--subresource=status --type=merge -p \'{{"status":{{"loadBalancer":null}}}}\'',
+}
+"""Reason of a finding -> what to do where no approval is possible; for other reasons time does it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +95,39 @@ class OwnAccess(Connector):
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class WithoutApprovals(Reporter):
+    """Says what to do instead of an approval.
+
+    Approvals are a ConfigMap of the hub, which a cloud controller's account has no right to read.
+
+    Attributes:
+        reporter: receives what is said.
+    """
+
+    reporter: Reporter
+
+    def found(self, subject: Subject, findings: Sequence[Finding]) -> None:
+        """See :class:`hub.controlling.site.Reporter`."""
+        self.reporter.found(subject, [_without_approval(subject, finding) for finding in findings])
+
+    def happened(self, subject: Subject, reason: str, message: str) -> None:
+        """See :class:`hub.controlling.site.Reporter`."""
+        self.reporter.happened(subject, reason, message)
+
+    def ended(self, subject: Subject) -> None:
+        """See :class:`hub.controlling.site.Reporter`."""
+        self.reporter.ended(subject)
+
+
+def _without_approval(subject: Subject, finding: Finding) -> Finding:
+    text, found, _ = finding.message.partition(APPROVES)
+    if not found:
+        return finding
+    instead = INSTEAD.get(finding.reason, "").format(name=subject.name, namespace=subject.namespace)
+    return Finding(finding.reason, text + instead, finding.objects)
+
+
 class CloudController:
     """The running controller; see :func:`assemble_controller`.
 
@@ -103,7 +149,7 @@ class CloudController:
             limits=Limits(allow_api_hosts=options.allow_api_hosts, credentials_dir=options.folder),
         )
         self.fleet = Fleet(OwnAccess(clock, pool, load=self.access), self.host, clock, self._cluster_changed)
-        identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
+        self._identity = identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
         rights = Rights(
             identity,
             lambda _: True,
@@ -121,9 +167,16 @@ class CloudController:
             self.host,
             clock,
             rights,
-            lambda _, client, acts: reporter_of(clock, identity, client, acts, enabled=options.events),
+            self.reporting,
         )
         self.fleet.on_nodes = self.controlling.nodes_changed
+
+    def reporting(
+        self, _: str, client: Callable[[], Awaitable[Client]], acts: Callable[[], bool]
+    ) -> tuple[Reporter, Callable[[], Coroutine[Any, Any, None]]]:
+        """The cluster's reporter, and what sends its Events; see :func:`hub.events.cloud.reporter_of`."""
+        reporter, run = reporter_of(self.clock, self._identity, client, acts, enabled=self.options.events)
+        return WithoutApprovals(reporter), run
 
     def access(self) -> ClusterAccess:
         """How to reach the cluster.
