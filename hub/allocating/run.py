@@ -25,10 +25,12 @@ from hub.allocating.tallies import Tallies
 from hub.allocations import view as values
 from hub.allocations.causes import TWICE
 from hub.allocations.claims import Claims, account_of, claims
+from hub.allocations.observe import allowed
 from hub.allocations.plan import plan
 from hub.allocations.spec import LABEL_READY, Allocation, Defaults, NetIPAllocation, Status, read
 from hub.allocations.status import stalled_status, with_stalled
-from hub.allocations.view import Memories, NodeKey, Outcome, Plan, Site, Verdict, View
+from hub.allocations.view import Answer, Memories, NodeKey, Outcome, Plan, Site, Verdict, View
+from hub.cloud.addresses import NotReserved, Unknown
 from hub.errors import HubError, Invalid, NotFound, NotLeader
 from hub.kube.client import Client
 from hub.model import LOCAL, Finding, Node
@@ -48,6 +50,7 @@ PROOF: Final = TWICE + 0.5
 """Seconds within which a second answer about a node with a label is asked for."""
 FROZEN: Final = ("Stalled", "True", "CloudFailed")
 """Type, status and reason of the condition of an allocation whose account had a terminal error."""
+NEVER_ASKED: Final = "the cloud is not asked: it is not in the addresses of the account"
 OUTDATED_CRD: Final = "the NetIPAllocation CRD has no status: hub allocations crd | kubectl apply -f -"
 
 
@@ -139,6 +142,8 @@ class Allocating:
         self.sites = Sites(client, fleet, clock, self.time.now, self._cluster_changed, self._nodes_changed)
         self.executor = Executor(client, self.sites, fence, clock, self.time.now, self._queue.add)
         self.pods = PodWatch(lambda name: self.sites.client(name, client), clock, self._pods_changed)
+        self._asked: dict[str, frozenset[str]] = {}
+        """Account -> the addresses that its cloud is asked about."""
         self._asked_pods: dict[str, frozenset[Any]] = {}
         self._interlock: Interlock | None = None
         self._claims = Claims()
@@ -161,6 +166,7 @@ class Allocating:
                 self._tasks.pop(f"account {name}").cancel()
                 del self.accounts[name]
                 self.plans.pop(name, None)
+                self._asked.pop(name, None)
         for name, entry in self.spec.accounts.items():
             if name not in self.accounts:
                 self._open(name, entry)
@@ -342,7 +348,10 @@ class Allocating:
         account = self.accounts[key]
         mine = tuple(found for found in allocations if account_of(found, known)[0] == key)
         self.tallies.failed(mine, self.executor.outcomes.get(key, {}))
-        found = plan(self._view(account, known[key], mine, allocations), now)
+        unasked = _unasked(mine, known[key].allowed, now)
+        wanted = {address for allocation in mine for address in (*allocation.addresses, *allocation.entries)}
+        self._asked[key] = frozenset(wanted - unasked.keys())
+        found = plan(self._view(account, known[key], mine, allocations, unasked), now)
         self._memories[key] = found.memory
         self.plans[key] = found
         # A new leader changes nothing before the cloud's first answer.
@@ -355,15 +364,19 @@ class Allocating:
         if acts and self._act and not self.problem:
             for act in found.acts:
                 self.executor.start(account, act)
-        wanted = {address for allocation in mine for address in (*allocation.addresses, *allocation.entries)}
-        account.ask(wanted if found.questions.describe else (), found.questions.inspect)
+        account.ask(self._asked[key] if found.questions.describe else (), found.questions.inspect)
         self._asked_pods[key] = found.questions.pods
         self.pods.ask(frozenset().union(*(self._asked_pods[name] for name in self._asked_pods)))
         if found.wake is not None:
             self._queue.add_after(key, max(0.0, found.wake - self.time.now()))
 
     def _view(
-        self, account: Account, value: values.Account, mine: tuple[Allocation, ...], every: Sequence[Allocation]
+        self,
+        account: Account,
+        value: values.Account,
+        mine: tuple[Allocation, ...],
+        every: Sequence[Allocation],
+        unasked: Mapping[str, Answer],
     ) -> View:
         name = account.spec.name
         sites = {
@@ -377,7 +390,7 @@ class Allocating:
             allocations=mine,
             holders=self._claims.holders,
             conflicts=self._claims.conflicts,
-            answers=account.answers,
+            answers={**account.answers, **unasked},
             inspections=account.inspections,
             outcomes=self.executor.outcomes.get(name, {}),
             running=self.executor.under_way(name),
@@ -426,13 +439,13 @@ class Allocating:
         return None
 
     def _foreign_labels(self, name: str, sites: Mapping[str, Site]) -> frozenset[NodeKey]:
-        """Nodes that another account keeps labelled; all nodes of a cluster whose other account has no plan yet."""
+        """Nodes that another account keeps labelled; all nodes of a cluster whose other account has no answers yet."""
         found: set[NodeKey] = set()
         for other, account in self.accounts.items():
             shared = set(account.spec.clusters) & sites.keys() if other != name else ()
             for cluster in shared:
                 last = self.plans.get(other)
-                if last is None or not account.answers:
+                if last is None or (self._asked[other] and not account.answers):
                     found.update(NodeKey(cluster, node) for node in sites[cluster].machines)
                 else:
                     found.update(key for key in last.labelled if key.cluster == cluster)
@@ -580,6 +593,30 @@ def _failing(status: Status, outcomes: Mapping[str, Outcome]) -> bool:
         if entry.state in ("Invalid", "Conflict", "Elsewhere") or (outcome is not None and outcome.error == "terminal"):
             return True
     return False
+
+
+def _unasked(allocations: Iterable[Allocation], networks: tuple[IPv4Network, ...], now: float) -> dict[str, Answer]:
+    """Answers about the entries that are never sent to a cloud: texts that are no address, and foreign addresses.
+
+    Where a status says that one was attached, before the networks became smaller, it stays as it is.
+    """
+    found: dict[str, Answer] = {}
+    for allocation in allocations:
+        entries = allocation.entries
+        for address in {*allocation.addresses, *entries}:
+            if not _askable(address, networks):
+                entry = entries.get(address)
+                stays = entry is not None and (entry.node or entry.move is not None)
+                if stays or address not in found:
+                    found[address] = Answer(Unknown(NEVER_ASKED) if stays else NotReserved(NEVER_ASKED), now)
+    return found
+
+
+def _askable(address: str, networks: tuple[IPv4Network, ...]) -> bool:
+    try:
+        return allowed(address, networks)
+    except ValueError:  # somebody has written it into the status
+        return False
 
 
 def own_node(environ: Mapping[str, str]) -> NodeKey | None:

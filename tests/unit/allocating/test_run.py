@@ -1,0 +1,75 @@
+"""Passes over the allocations of a hub, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from ipaddress import IPv4Network
+
+import pytest
+from msgspec.structs import replace
+
+from hub.allocations.spec import FINALIZER
+from tests.support.allocations import KIND
+from tests.support.waiting import until
+from tests.unit.allocating.scene import ONE, TWO, Scene, account
+
+VIRTUAL_TIME = True
+
+
+@pytest.fixture
+async def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """Two settled addresses."""
+    return Scene(monkeypatch)
+
+
+# --- what a cloud is asked -------------------------------------------------------------------------------------
+
+
+async def test_a_cloud_is_asked_about_valid_addresses_inside_its_networks_only(scene: Scene) -> None:
+    """Texts that are no address, and addresses outside ``addresses``, are Invalid and never sent to a cloud."""
+    scene.allocate("bad", ["junk", "203.0.113.9", " 198.18.0.3", "198.18.0.3"])
+    async with scene:
+        await until(lambda: scene.entry("198.18.0.3", "bad").get("reason") == "NotReserved")
+        await until(lambda: scene.status()["attached"] == 2)
+    assert scene.asked == {ONE, TWO, "198.18.0.3"}
+    entries = {entry["address"]: (entry["state"], entry["reason"]) for entry in scene.status("bad")["addresses"]}
+    assert entries["203.0.113.9"] == ("Invalid", "NotAllowed")
+    assert entries["junk"][0] == "Invalid"
+    assert scene.cloud.effects == []
+
+
+async def test_an_address_stays_when_the_networks_of_the_account_become_smaller(scene: Scene) -> None:
+    """Its node keeps address and label, also when it is drained or the allocation with its Detach policy is deleted."""
+    smaller = replace(scene.account, addresses=(IPv4Network(f"{TWO}/32"),))
+    scene.spec = replace(scene.spec, accounts={"main": smaller})
+    async with scene:
+        scene.cordon("n1")
+        await until(lambda: scene.entry(ONE).get("reason") == "NotAllowed")
+        await asyncio.sleep(60)
+        assert scene.written() == []
+        gone = {"finalizers": [FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        scene.api.edit(f"{KIND}/web", metadata=gone, spec={"releasePolicy": "Detach"})
+        await until(lambda: "remove the finalizer" in scene.entry(ONE).get("message", ""))
+        await asyncio.sleep(60)
+    assert scene.asked == {TWO}
+    assert (scene.entry(ONE)["node"], scene.cloud.holder_of(ONE)) == ("n1", "n1")
+
+
+async def test_an_allocation_that_only_lists_foreign_addresses_can_be_deleted(scene: Scene) -> None:
+    """With ``releasePolicy: Detach`` there is nothing to detach: the finalizer goes without a question."""
+    path = scene.allocate("bad", ["203.0.113.9"], releasePolicy="Detach")
+    scene.api.edit(path, metadata={"finalizers": [FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z"})
+    async with scene:
+        await until(lambda: scene.api.objects[path]["metadata"]["finalizers"] == [])
+    assert "203.0.113.9" not in scene.asked
+
+
+async def test_an_account_without_allocations_takes_no_node_from_another_one(scene: Scene) -> None:
+    """Two accounts list the cluster, and only one has an allocation: its free address still gets a node."""
+    scene.spec = replace(scene.spec, accounts={"main": scene.account, "spare": account("spare")})
+    scene.cloud.reserve("198.18.0.3")
+    scene.allocate("more", ["198.18.0.3"], cloud={"account": "main"})
+    scene.api.objects[f"{KIND}/web"]["spec"]["cloud"] = {"account": "main"}
+    async with scene:
+        await until(lambda: scene.cloud.holder_of("198.18.0.3") == "n3", 60)
+        await until(lambda: scene.labelled() == ["n1", "n2", "n3"])
