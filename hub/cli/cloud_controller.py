@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -18,8 +18,9 @@ from click.core import ParameterSource
 
 from hub.cli import logs
 from hub.cli.cloud_config import configuration
+from hub.cli.election import timing_of
 from hub.cli.exits import Exit
-from hub.cli.options import BindAddress, boolean
+from hub.cli.options import BindAddress, boolean, namespace, resource_name
 from hub.cli.run import in_loop, on_signals
 from hub.durations import parse as parse_duration
 from hub.errors import did_you_mean
@@ -76,6 +77,23 @@ WITHOUT_EFFECT: Final = (
     "--external-cloud-volume-plugin",
     "--client-ca-file",
 )
+NOT_IN_REGISTRY: Final = (
+    "--master",
+    "--concurrent-service-syncs",
+    "--kube-api-qps",
+    "--kube-api-burst",
+    "--leader-elect",
+    "--leader-elect-lease-duration",
+    "--leader-elect-renew-deadline",
+    "--leader-elect-retry-period",
+    "--leader-elect-resource-name",
+    "--leader-elect-resource-namespace",
+    "--bind-address",
+    "--secure-port",
+    "--tls-cert-file",
+    "--tls-private-key-file",
+)
+"""What concerns the process and its connections: a hub has flags of its own, or does the same for all clusters."""
 IONOS_MONITOR: Final = 20.0
 """Seconds of --node-monitor-period on IONOS, whose API's rate limit 5 s would exhaust; its own controller has this."""
 
@@ -126,8 +144,8 @@ def _level(_: click.Context, parameter: click.Parameter, text: str) -> int:
 @_duration("--leader-elect-lease-duration", "15s", "Duration of the Lease.")
 @_duration("--leader-elect-renew-deadline", "10s", "Longest time between two renewals.")
 @_duration("--leader-elect-retry-period", "2s", "Time between two tries.")
-@click.option("--leader-elect-resource-name", default="cloud-controller-manager", show_default=True)
-@click.option("--leader-elect-resource-namespace", default="kube-system", show_default=True)
+@click.option("--leader-elect-resource-name", type=resource_name, default="cloud-controller-manager", show_default=True)
+@click.option("--leader-elect-resource-namespace", type=namespace, default="kube-system", show_default=True)
 @click.option("--leader-elect-resource-lock", default="leases", show_default=True, help="Only leases.")
 @click.option("--bind-address", default="127.0.0.1", show_default=True, help="Where /healthz and /metrics answer.")
 @click.option("--secure-port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 = off.")
@@ -165,11 +183,9 @@ def cloud_controller(ctx: click.Context, /, **given: Any) -> int:
     """
     logs.follow("text", given["level"] >= 4)
     _refuse(given)
-    useless = [name for name in WITHOUT_EFFECT if given[name[2:].replace("-", "_")] is not None]
-    if useless:
+    if useless := _given(ctx, WITHOUT_EFFECT):
         log.info("without effect here: %s", " ".join(useless))
-    chosen = ctx.get_parameter_source("node_monitor_period")
-    if given["cloud_provider"] == "ionos" and chosen is ParameterSource.DEFAULT:
+    if given["cloud_provider"] == "ionos" and not _given(ctx, ("--node-monitor-period",)):
         given["node_monitor_period"] = IONOS_MONITOR
     options, entry = _options(given, os.environ)
     if given["print_rbac"]:
@@ -179,8 +195,18 @@ def cloud_controller(ctx: click.Context, /, **given: Any) -> int:
         import yaml
 
         click.echo(yaml.safe_dump({"version": 1, "clusters": [entry]}, sort_keys=False), nl=False)
+        for host in options.allow_api_hosts:
+            click.echo(f"hub run needs --allow-api-host {host}", err=True)
+        if rest := _given(ctx, NOT_IN_REGISTRY):
+            click.echo(f"not in a registry: {' '.join(rest)}; see hub run --help", err=True)
         return Exit.OK
     return in_loop(_serve(options, _address(given), (given["tls_cert_file"], given["tls_private_key_file"])))
+
+
+def _given(ctx: click.Context, flags: Sequence[str]) -> list[str]:
+    """Those of the flags that do not have their default."""
+    sources = {flag: ctx.get_parameter_source(flag[2:].replace("-", "_")) for flag in flags}
+    return [flag for flag, source in sources.items() if source is not ParameterSource.DEFAULT]
 
 
 def _print_rbac(options: ControllerOptions, account: str) -> None:
@@ -233,7 +259,6 @@ def _parts(text: str) -> set[str]:
 def _options(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[ControllerOptions, dict[str, Any]]:
     """The options of the controller, and the registry entry that means the same."""
     from hub.app.controller import ControllerOptions
-    from hub.election.elector import Timing
     from hub.registry.spec import CloudBalancersSpec, CloudNodesSpec, CloudSpec, ProviderRef
 
     configured = configuration(given, environ)
@@ -266,11 +291,7 @@ def _options(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Cont
             **({} if "balancers" in parts else {"loadBalancers": "off"}),
         },
     }
-    timing = Timing(
-        int(given["leader_elect_lease_duration"]),
-        given["leader_elect_renew_deadline"],
-        given["leader_elect_retry_period"],
-    )
+    times = ("lease_duration", "renew_deadline", "retry_period")
     options = ControllerOptions(
         name,
         cloud,
@@ -280,7 +301,7 @@ def _options(given: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Cont
         configured.folder,
         given["leader_elect"],
         (given["leader_elect_resource_namespace"], given["leader_elect_resource_name"]),
-        timing,
+        timing_of(*(given[f"leader_elect_{name}"] for name in times)),
         pace=(given["kube_api_qps"], given["kube_api_burst"]),
     )
     return options, entry

@@ -121,27 +121,36 @@ class Election(msgspec.Struct, frozen=True):
         Raises:
             UsageError: they do not fit together.
         """
-        from hub.election.elector import Timing
+        return timing_of(
+            self.leader_elect_lease_duration, self.leader_elect_renew_deadline, self.leader_elect_retry_period
+        )
 
-        lease, deadline = self.leader_elect_lease_duration, self.leader_elect_renew_deadline
-        retry = self.leader_elect_retry_period
-        if not lease.is_integer() or not math.floor(QUIET) < lease <= LONGEST:
-            raise click.UsageError(
-                f"--leader-elect-lease-duration must be whole seconds, more than {QUIET:g}s and at most 1h"
-            )
-        if deadline > lease - QUIET:
-            raise click.UsageError(
-                f"{_named('--leader-elect-renew-deadline', deadline)} must be at least {QUIET:g}s less than "
-                f"{_named('--leader-elect-lease-duration', lease)}: give a renew deadline of at most "
-                f"{lease - QUIET:g}s, or a lease duration of at least {math.ceil(deadline + QUIET)}s"
-            )
-        if not 0 < JITTER * retry < deadline:
-            raise click.UsageError(
-                f"{_named('--leader-elect-retry-period', retry)} must be more than 0 and, times {JITTER:g}, less than "
-                f"{_named('--leader-elect-renew-deadline', deadline)}: change one of them"
-            )
-        default = Timing()
-        return Timing(int(lease), deadline, retry, call=min(default.call, deadline / 2))
+
+def timing_of(lease: float, deadline: float, retry: float) -> Timing:
+    """The times of an election, from the values of ``--leader-elect-…`` of the present command.
+
+    Raises:
+        UsageError: they do not fit together.
+    """
+    from hub.election.elector import Timing
+
+    if not lease.is_integer() or not math.floor(QUIET) < lease <= LONGEST:
+        raise click.UsageError(
+            f"--leader-elect-lease-duration must be whole seconds, more than {QUIET:g}s and at most 1h"
+        )
+    if deadline > lease - QUIET:
+        raise click.UsageError(
+            f"{_named('--leader-elect-renew-deadline', deadline)} must be at least {QUIET:g}s less than "
+            f"{_named('--leader-elect-lease-duration', lease)}: give a renew deadline of at most "
+            f"{lease - QUIET:g}s, or a lease duration of at least {math.ceil(deadline + QUIET)}s"
+        )
+    if not 0 < JITTER * retry < deadline:
+        raise click.UsageError(
+            f"{_named('--leader-elect-retry-period', retry)} must be more than 0 and, times {JITTER:g}, less than "
+            f"{_named('--leader-elect-renew-deadline', deadline)}: change one of them"
+        )
+    default = Timing()
+    return Timing(int(lease), deadline, retry, call=min(default.call, deadline / 2))
 
 
 def _named(option: str, seconds: float) -> str:

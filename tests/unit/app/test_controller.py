@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import closing
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +41,15 @@ class Heard:
     def ended(self, subject: Subject) -> None:
         """See Reporter."""
         self.messages["ended"] = subject.name
+
+
+@contextmanager
+def controller(**options: Any) -> Iterator[CloudController]:
+    """A controller that does not run."""
+    with closing(LookupPool()) as pool:
+        yield CloudController(
+            ControllerOptions("eu", CloudSpec(ProviderRef("toy"), "eu"), **options), SystemClock(), pool
+        )
 
 
 def said(finding: Finding | None) -> str:
@@ -92,18 +104,31 @@ def test_nodes_that_stay_in_balancers_leave_with_time() -> None:
     assert said(guard.finding()).endswith("n1, n2; they stay until that has lasted 300 s")
 
 
-async def test_the_events_of_a_cloud_controller_name_no_approval() -> None:
+@pytest.mark.parametrize(
+    ("server", "expected"), [("", "https://1.2.3.4:6443"), ("https://api.test/", "https://api.test")]
+)
+def test_master_overrides_the_address_of_the_kubeconfig(tmp_path: Path, server: str, expected: str) -> None:
+    """Everything else stays as the kubeconfig says."""
+    kubeconfig = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://1.2.3.4:6443"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+    with controller(kubeconfig=str(tmp_path / "kubeconfig"), server=server) as made:
+        assert made.access().server == expected
+
+
+def test_the_events_of_a_cloud_controller_name_no_approval() -> None:
     """Its reporter is of this kind; the client is only used to send."""
 
     async def client() -> Client:
         raise NotImplementedError
 
-    options = ControllerOptions("eu", CloudSpec(ProviderRef("toy"), "eu"))
-    with closing(LookupPool()) as pool:
-        controller = CloudController(options, SystemClock(), pool)
-        reporter, _ = controller.reporting("eu", client, lambda: True)
+    with controller() as made:
+        reporter, _ = made.reporting("eu", client, lambda: True)
         assert isinstance(reporter, WithoutApprovals)
-        await controller.host.close()
 
 
 def test_everything_else_is_said_as_it_is() -> None:

@@ -8,7 +8,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from hub.app.controller import ControllerOptions
 from hub.cli import cli
+from hub.election.elector import Timing
 from hub.registry.load import loads
 from hub.registry.spec import CloudBalancersSpec, CloudNodesSpec
 
@@ -76,6 +78,138 @@ def test_wrong_input_is_named(flags: list[str], variables: dict[str, str], code:
     """The message names the flag or the variable, and what to do."""
     found, _, stderr = printed(*flags, **variables)
     assert (found, said in stderr) == (code, True), stderr
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[ControllerOptions]:
+    """The options of the controllers that were started."""
+    found: list[ControllerOptions] = []
+
+    async def serve(options: ControllerOptions, *_: object) -> int:
+        found.append(options)
+        return 0
+
+    monkeypatch.setattr("hub.cli.cloud_controller._serve", serve)
+    return found
+
+
+def started(*flags: str) -> tuple[int, str]:
+    """Exit code and stderr without ``--print-registry``."""
+    result = CliRunner().invoke(cli, ["cloud-controller", "--cloud-provider=brightbox", *flags], env=ENVIRONMENT)
+    return result.exit_code, result.stderr
+
+
+def test_the_flags_of_the_process_reach_the_controller(served: list[ControllerOptions]) -> None:
+    """The address, the Lease and its times, the pace, and how many Services are worked on at once."""
+    code, stderr = started(
+        "--master=https://10.0.0.1:6443",
+        "--concurrent-service-syncs=4",
+        "--kube-api-qps=5",
+        "--kube-api-burst=6",
+        "--leader-elect=false",
+        "--leader-elect-lease-duration=1m",
+        "--leader-elect-renew-deadline=40s",
+        "--leader-elect-retry-period=1500ms",
+        "--leader-elect-resource-name=mine",
+        "--leader-elect-resource-namespace=ops",
+    )
+    assert code == 0, stderr
+    [options] = served
+    assert options.server == "https://10.0.0.1:6443"
+    assert options.cloud.balancers == CloudBalancersSpec(concurrent=4)
+    assert options.pace == (5.0, 6)
+    assert (options.leader_elect, options.lease) == (False, ("ops", "mine"))
+    assert options.timing == Timing(60, 40.0, 1.5)
+
+
+def test_the_defaults_of_the_process_are_those_of_kubernetes(served: list[ControllerOptions]) -> None:
+    """One Service at once, and the Lease and the times of Kubernetes' cloud controllers."""
+    started()
+    [options] = served
+    assert options.cloud.balancers == CloudBalancersSpec(concurrent=1)
+    assert (options.server, options.pace, options.timing) == ("", (20.0, 30), Timing())
+    assert (options.leader_elect, options.lease) == (True, ("kube-system", "cloud-controller-manager"))
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--leader-elect-lease-duration=1500ms", "--leader-elect-lease-duration must be whole seconds, more than 2s"),
+        ("--leader-elect-lease-duration=2h", "at most 1h"),
+        (
+            "--leader-elect-renew-deadline=1m",
+            "--leader-elect-renew-deadline (60s) must be at least 2s less than --leader-elect-lease-duration (15s,",
+        ),
+        ("--leader-elect-retry-period=9s", "--leader-elect-retry-period (9s) must be more than 0 and, times 1.2,"),
+        ("--leader-elect-resource-name=a/b", "--leader-elect-resource-name"),
+        ("--leader-elect-resource-namespace=A", "--leader-elect-resource-namespace"),
+    ],
+)
+def test_a_wrong_lease_is_refused(served: list[ControllerOptions], flag: str, said: str) -> None:
+    """As by ``hub run``: nothing starts with other times than those that were asked for."""
+    code, stderr = started(flag)
+    assert (code, said in stderr, served) == (2, True, []), stderr
+
+
+def test_what_a_registry_cannot_say_is_named() -> None:
+    """Flags of the process that do not have their default, and the flag of a hub that another address needs."""
+    _, _, stderr = printed("--cluster-name=a", "--node-monitor-period=7s")
+    assert stderr == ""
+    flags = ("--master=https://x", "--concurrent-service-syncs=2", "--leader-elect-lease-duration=20s")
+    code, text, stderr = printed(*flags, BRIGHTBOX_API_URL="https://api.test")
+    assert (code, loads(text.encode(), "f").problems) == (0, ())
+    assert stderr.splitlines() == [
+        "hub run needs --allow-api-host api.test",
+        "not in a registry: --master --concurrent-service-syncs --leader-elect-lease-duration; see hub run --help",
+    ]
+
+
+def test_intervals_have_a_floor() -> None:
+    """Asking for all Nodes more often than every 30 s, or for single ones every 5 s, is not possible."""
+    _, text, _ = printed("--node-status-update-frequency=10s", "--node-monitor-period=1s")
+    nodes = yaml.safe_load(text)["clusters"][0]["cloud"]["nodes"]
+    assert (nodes["refresh"], nodes["monitor"]) == ("30s", "5s")
+
+
+def test_flags_without_an_effect_are_named_in_one_line() -> None:
+    """Those of Kubernetes' cloud controllers that are given, with or without a value; the others are not named."""
+    _, _, stderr = printed("--profiling", "--feature-gates=A=true", "--cluster-cidr=10.0.0.0/8")
+    [line] = stderr.splitlines()
+    assert line.partition("INFO ")[2] == (
+        "hub.cli.cloud_controller: without effect here: --profiling --feature-gates --cluster-cidr"
+    )
+    assert printed()[2] == ""
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"), [(["-v=4"], True), (["--v=10"], True), (["-v", "3"], False), ([], False)]
+)
+def test_four_is_the_level_that_logs_more(monkeypatch: pytest.MonkeyPatch, level: list[str], expected: bool) -> None:
+    """As klog: -v 4 and more is debug."""
+    verbose: list[bool] = []
+    monkeypatch.setattr("hub.cli.logs.follow", lambda _, more: verbose.append(more))
+    assert printed(*level)[0] == 0
+    assert verbose == [expected]
+
+
+def test_an_unknown_cloud_lists_those_that_are_installed() -> None:
+    """A typing error gets a suggestion, everything else the list; a cloud that has no flags is told where it goes."""
+    assert "no 'brightbx' is installed (did you mean brightbox?)" in printed("--cloud-provider=brightbx")[2]
+    code, _, stderr = printed("--cloud-provider=external")
+    assert code == 2
+    assert "no 'external' is installed (" in stderr
+    assert {"brightbox", "ionos"} <= set(stderr.partition("installed (")[2].partition(")")[0].split(", "))
+    assert "only brightbox and ionos are possible here" in printed("--cloud-provider=inventory")[2]
+
+
+def test_brightbox_has_no_cloud_config() -> None:
+    """As the original: the file is not read, and a warning says so."""
+    code, _, stderr = printed("--cloud-config=/etc/none")
+    assert code == 0
+    [line] = stderr.splitlines()
+    assert line.partition("WARNING ")[2] == (
+        "hub.cli.cloud_config: --cloud-config /etc/none is not read: Brightbox has no such file"
+    )
 
 
 def test_a_secret_never_shows() -> None:
