@@ -381,6 +381,30 @@ async def test_an_unknown_cloud_changes_nothing(scene: Scene) -> None:
     assert scene.cloud.things == {}
 
 
+async def test_a_cluster_that_is_not_ready_changes_nothing(scene: Scene) -> None:
+    """Neither fewer nodes, a new observation nor a deletion changes the cloud, until the cluster is READY (row 43)."""
+    await created(scene)
+    observations = scene.cloud.observations
+    scene.site.problem = "cluster eu is Unreachable: timeout"
+    scene.nodes("n1")
+    scene.ahead(700)
+    told = await scene.state("waiting")
+    assert told.message == scene.site.problem
+    scene.delete()
+    await scene.until(lambda: (found := scene.part.services.objects.get(KEY)) and found.deleting)
+    scene.ahead(700)
+    await scene.until(lambda: not len(scene.part._queue) and not scene.part._queue.working)
+    service = scene.service()
+    assert service is not None
+    assert service["metadata"]["finalizers"] == [FINALIZER]
+    assert (scene.cloud.calls, scene.cloud.observations) == (CREATE, observations)
+    assert scene.cloud.of(NAME)["balancer"].nodes == ("n1", "n2")
+    scene.site.problem = ""
+    scene.part.state_changed()
+    await scene.until(lambda: scene.service() is None)
+    assert scene.cloud.things == {}
+
+
 async def test_objects_without_a_service_are_reported(scene: Scene) -> None:
     """They have this cluster's name exactly; nothing is deleted by default."""
     await created(scene)
