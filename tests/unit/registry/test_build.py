@@ -11,6 +11,9 @@ from hub.model import TargetKey
 from hub.registry.load import load, loads
 from hub.registry.spec import (
     AnnotationPolicy,
+    CloudBalancersSpec,
+    CloudNodesSpec,
+    CloudSpec,
     ClusterSpec,
     CopyRule,
     FailoverPolicy,
@@ -414,3 +417,48 @@ def test_unreachable_probe_keeps_port_keys_with_health_off(keys: str, health: He
     """With ``unreachable.probe`` the keys for the port are kept even if health's mode is off."""
     read = registry(head=f"defaults: {{unreachable: {{policy: remove, probe: tcp}}, health: {{{keys}}}}}")
     assert sources(read)[0].health == health
+
+
+def cloud(text: str) -> CloudSpec:
+    """The ``cloud`` of a cluster with these keys beside the provider."""
+    written = f"[{{name: a, {CLUSTER}, cloud: {{provider: {{name: brightbox}}, {text}}}}}]"
+    found = registry(written).clusters["a"].cloud
+    assert found is not None
+    return found
+
+
+def test_every_key_of_a_cloud_is_in_its_spec() -> None:
+    """Each key of the section has its field; ``off`` is None."""
+    nodes = "initialize: false, addresses: false, shutdownTaint: false, delete: never, deleteAfter: 2m, maxDelete: 20%"
+    times = "deleteWindow: 20m, refresh: 10m, monitor: 30s"
+    balancers = "class: c, namespaces: [edge], settle: 3s, settleMax: 9s, resync: 20m, orphans: delete"
+    written = f"clusterName: A_b, formerClusterNames: [c], mode: observe, nodes: {{{nodes}, {times}}}"
+    assert cloud(f"{written}, loadBalancers: {{{balancers}}}") == CloudSpec(
+        ProviderRef("brightbox"),
+        "A_b",
+        manage=False,
+        former_names=("c",),
+        nodes=CloudNodesSpec(
+            initialize=False,
+            addresses=False,
+            shutdown_taint=False,
+            delete="never",
+            delete_after=120.0,
+            max_delete=0.2,
+            delete_window=1200.0,
+            refresh=600.0,
+            monitor=30.0,
+        ),
+        balancers=CloudBalancersSpec("c", ("edge",), 3.0, 9.0, 1200.0, "delete"),
+    )
+    assert cloud("nodes: off, loadBalancers: off") == CloudSpec(
+        ProviderRef("brightbox"), "a", nodes=None, balancers=None
+    )
+
+
+def test_intervals_of_a_cloud_have_floors() -> None:
+    """30 s, 5 s and 60 s are the shortest that a cloud's API is asked at; zero is not a way around them."""
+    for text in ("1s", "0s"):
+        found = cloud(f"nodes: {{refresh: {text}, monitor: {text}}}, loadBalancers: {{resync: {text}}}")
+        assert found.nodes == CloudNodesSpec(refresh=30.0, monitor=5.0)
+        assert found.balancers == CloudBalancersSpec(resync=60.0)

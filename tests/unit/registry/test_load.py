@@ -1118,3 +1118,60 @@ def test_allocations_have_the_defaults_of_the_documentation() -> None:
     written = loads(ALLOCATIONS.replace("clouds:", "cordonedHold: never\n  clouds:").encode(), "f").registry.allocations
     assert written is not None
     assert written.cordoned_hold == float("inf")
+
+
+CLOUDS = """\
+version: 1
+clusters:
+  - name: eu
+    kubeconfig: {path: eu}
+    cloud: {provider: {name: brightbox, config: {client: {env: C}, secret: {env: S}}}}
+  - name: us
+    kubeconfig: {path: us}
+    cloud: {provider: {name: brightbox, config: {secret: {env: S}, client: {env: C}}}, clusterName: eu}
+  - name: other
+    kubeconfig: {path: other}
+    cloud: {provider: {name: brightbox, config: {client: {env: C}, secret: {file: s}}}, clusterName: eu}
+"""
+
+
+def test_two_clusters_with_one_name_in_one_cloud_are_both_frozen() -> None:
+    """Their objects would have the same names. The order of keys does not matter; another credential is another account."""
+    loaded = loads(CLOUDS.encode(), "f")
+    assert [str(problem) for problem in loaded.problems] == [
+        'f:5:5: clusters[0].cloud: "eu" is the clusterName of clusters[1] in the same cloud too (give one of them another clusterName)',
+        'f:8:5: clusters[1].cloud: "eu" is the clusterName of clusters[0] in the same cloud too (give one of them another clusterName)',
+    ]
+    assert set(loaded.registry.clusters) == {"local", "other"}
+    assert set(loaded.registry.broken_clusters) == {"eu", "us"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (", clusterName: eu}\n  - name: other", ", clusterName: us}\n  - name: other"),
+        ("{secret: {env: S}, client: {env: C}}", "{secret: {env: S}, client: {env: D}}"),
+    ],
+)
+def test_one_name_in_two_clouds_is_fine(old: str, new: str) -> None:
+    """Another clusterName, or another client, makes two clusters of two."""
+    loaded = loads(CLOUDS.replace(old, new, 1).encode(), "f")
+    assert (loaded.problems, set(loaded.registry.clusters)) == ((), {"local", "eu", "us", "other"})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("    kubeconfig: {path: eu}\n", "", "f:4:5: clusters[0].cloud: needs a kubeconfig"),
+        (
+            "kubeconfig: {path: eu}\n    cloud: {provider: {name: brightbox, config: {client: {env: C}, secret: {env: S}}}}",
+            "kubeconfig: {inCluster: true}\n    allowedCIDRs: [10.0.0.0/8]",
+            "f:4:18: clusters[0].kubeconfig.inCluster: belongs to a cluster with cloud: as a source, the hub cluster is the built-in cluster local",
+        ),
+        ("kubeconfig: {path: eu}", "kubeconfig: {inCluster: true}", ""),
+    ],
+)
+def test_a_cloud_needs_a_cluster_of_its_own_or_the_hub_itself(old: str, new: str, message: str) -> None:
+    """A kubeconfig is needed; inCluster is one only with a cloud, and neither needs allowedCIDRs then."""
+    loaded = loads(CLOUDS.replace(", clusterName: eu", "").replace(old, new, 1).encode(), "f")
+    assert [str(problem) for problem in loaded.problems] == [message] * bool(message)
