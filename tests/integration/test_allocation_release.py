@@ -11,7 +11,8 @@ import yaml
 from click.testing import CliRunner
 from hub_testkit.addresses.cloud import CREDENTIAL, EPHEMERAL, SimulatedCloud
 
-from hub.allocations.view import Verdict
+from hub.allocations.spec import stamp
+from hub.allocations.view import Evict, Finalize, Label, Verdict
 from hub.cli import cli
 from tests.support.allocation_scene import ONE, RULES, STATUS_RULE, TWO, Settled
 from tests.support.allocations import DEFINITION, KIND, add_workload, allocation, define
@@ -175,6 +176,38 @@ def test_force_delete_needs_the_ceiling(scene: Settled, hub_cluster: ApiServer, 
         found = eventually(writes, 40)
         eventually(lambda: leaves(scene, f"{PODS}/web-1-a"))
     assert found == ({("delete", "pods")} if ceiling == "ForceDelete" else {("create", "pods/eviction")})
+
+
+# --- mode observe ------------------------------------------------------------------------------------------
+
+
+def test_mode_observe_writes_statuses_only(scene: Settled, hub_cluster: ApiServer) -> None:
+    """A move, a label, a finalizer and an eviction are due: the hub shows them all, and writes only the status."""
+    scene.registry(mode="observe")
+    add_workload(scene.api, "n3")
+    spec(scene, workloadRef=REFERENCE, cordonedHold="1s", releasePolicy="Detach")
+    object_ = scene.api.get(f"{KIND}/web")
+    object_["status"]["addresses"][1].update(lastNode="n3", moves=[stamp(time.time() + 1)])
+    scene.api.put(f"{KIND}/web/status", object_)
+    scene.api.patch("/api/v1/nodes/n1", {"metadata": {"labels": {"ip.ready": None}}})
+    scene.cordon("n1")
+    mark = hub_cluster.audit_mark()
+
+    def due(running: RunningHub) -> bool:
+        allocating = running.hub.allocating
+        plan = allocating.plans.get("main") if allocating is not None else None
+        assert plan is not None
+        assert {type(act) for act in plan.halted} == {Label, Evict, Finalize}, plan.halted
+        assert (plan.verdicts[ONE].reason, plan.verdicts[ONE].to) == ("Observe", "n3"), plan.verdicts
+        return True
+
+    with RunningHub(scene.world) as running:
+        eventually(lambda: due(running), 30)
+        eventually(lambda: scene.entry().get("reason") == "Observe")
+        time.sleep(2.0)
+    assert not [call for call in scene.cloud.log if call.kind == "write"]
+    written = {each.resource for each in hub_cluster.requests(mark, "hub") if each.writes}
+    assert written - {"leases", "events", "configmaps"} == {"netipallocations/status"}
 
 
 # --- release -----------------------------------------------------------------------------------------------
