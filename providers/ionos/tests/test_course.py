@@ -222,6 +222,15 @@ async def test_a_node_without_the_target_lan_is_named(it: Scene) -> None:
     assert await it.notices(want) == ["NodesNotReachable"]
 
 
+@pytest.mark.parametrize("setting", ["check_interval", "client_timeout", "connect_timeout", "target_timeout"])
+async def test_a_short_time_is_suspicious(it: Scene, setting: str) -> None:
+    """5 ms was meant as 5 s: it is passed on, with AnnotationSuspicious; 100 ms and 5 retries are not suspicious."""
+    short = it.want(settings={setting: 5})
+    assert await it.notices(short) == ["AnnotationSuspicious"]
+    assert await it.settle(short)
+    assert await it.notices(it.want(settings={setting: 100, "retries": 5})) == []
+
+
 async def test_settings_of_annotations_are_in_the_rules(it: Scene) -> None:
     """Each one changes its field; without it, the default comes back."""
     settings = {

@@ -18,6 +18,8 @@ from hub_provider_ionos.network import TITLES, Block, Network, NetworkBalancer, 
 from hub_provider_ionos.ours import ours
 from hub_provider_ionos.wanted import Place
 
+SOON: Final = 100
+"""Milliseconds; shorter times probably were meant as seconds."""
 BUSY: Final = 5.0
 """Seconds until the cloud is asked again whether a change has ended; one takes seconds to minutes."""
 PERSON: Final = 60.0
@@ -181,6 +183,10 @@ class _Course:
         """What an operator should know."""
         for kind, id_ in self._ours.ignored.items():
             yield Notice("RecordIgnored", f"the recorded {TITLES[kind]} {id_} has another name and does not count")
+        for name in wanted.MILLISECONDS:
+            value = self._want.settings.get(name)
+            if isinstance(value, int) and 0 < value < SOON:
+                yield Notice("AnnotationSuspicious", f"{name} is {value} milliseconds; were seconds meant?")
         for kind, objects in self._ours.all.items():
             for each in objects[1:]:
                 if kind not in self._record.made:

@@ -18,6 +18,7 @@ TIMES: Final = {
     "retries": ("retries", 3),
 }
 """Setting -> field of a rule's ``healthCheck``, and the cloud's default; times are milliseconds."""
+MILLISECONDS: Final = ("check-interval", "client-timeout", "connect-timeout", "target-timeout")
 
 
 class Place(NamedTuple):
