@@ -492,6 +492,20 @@ async def test_another_account_is_refused(it: Scene, monkeypatch: pytest.MonkeyP
             assert refused.reason == "WrongAccount"
 
 
+async def test_an_account_that_changes_is_refused(it: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of another account are an error for as long as they come: nobody plans with them, or counts a deletion."""
+    from hub_provider_brightbox.testing import shapes
+
+    await it.settle(balancer())
+    before = shapes.ACCOUNT["id"]
+    monkeypatch.setitem(shapes.ACCOUNT, "id", "acc-00002")
+    for _ in range(3):
+        with pytest.raises(TransientProviderError, match=f"WrongAccount: .* of account acc-00002, not of {before}"):
+            await it.cloud.balancers.observe(())
+    monkeypatch.setitem(shapes.ACCOUNT, "id", before)
+    assert (await it.cloud.balancers.observe(())).account == before
+
+
 async def test_a_renamed_balancer_with_tls_only_gets_its_name_back(it: Scene) -> None:
     """Its certificates are not known from the lists, so nothing is said about them."""
     want = balancer(ports=(HTTP, HTTPS))
