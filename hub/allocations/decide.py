@@ -93,7 +93,7 @@ def _free(scene: Scene, situation: Situation, place: int) -> list[Want]:
         situation.set("Pending", "Backoff", situation.stored.message or "the last attempt failed")
         scene.wake(memory.retry)
         return []
-    return [Want((order("Free"), memory.free, allocation.order, place), situation, "Free", scene.now)]
+    return [Want((False, order("Free"), memory.free, allocation.order, place), situation, "Free", scene.now)]
 
 
 def _half_free(scene: Scene, cluster: str) -> bool:
@@ -150,7 +150,9 @@ def _held(scene: Scene, situation: Situation, instance: str, place: int) -> list
         situation.set("Leaving", "Backoff", stored.message or found.message)
         scene.wake(memory.retry)
         return []
-    return [Want((order(found.cause), memory.cause_since, allocation.order, place), situation, found.cause, found.at)]
+    own = key is not None and key == scene.own
+    place_ = (own, order(found.cause), memory.cause_since, allocation.order, place)
+    return [Want(place_, situation, found.cause, found.at)]
 
 
 def _leaving(scene: Scene, situation: Situation, found: Leave, key: NodeKey | None) -> None:

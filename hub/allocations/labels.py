@@ -110,12 +110,18 @@ def _left(scene: Scene) -> set[NodeKey]:
 
 
 def unknown(scene: Scene) -> set[NodeKey]:
-    """Nodes that may have an address about which nothing is known now, or whose next claim is about to begin."""
+    """Nodes whose labels stay as they are.
+
+    They may have an address about which nothing is known now, whose next claim is about to begin, or whose allocation
+    is beyond the limit.
+    """
     found: set[NodeKey | None] = set()
     for situation in scene.situations:
         if situation.claimed and situation.answer is None:
             found.add(scene.key(situation.allocation, situation.stored.node))
-        elif situation.claimed and not scene.view.holders.get(situation.address):
+        elif situation.claimed and (
+            situation.allocation.uid in scene.refused or not scene.view.holders.get(situation.address)
+        ):
             found.add(situation.holder)
     return {key for key in found if key is not None}
 
@@ -148,14 +154,19 @@ def _proven(scene: Scene, suspects: dict[NodeKey, float], key: NodeKey) -> bool:
 
 
 def evict(scene: Scene, wanted: dict[NodeKey, dict[str, str]]) -> None:
-    """Evict Pods of a workload from a node that its address has left, one at a time."""
+    """Evict Pods of a workload from a node that its address has left, once the new node has its labels.
+
+    At most one eviction of a workload, and one in a cluster, is under way at a time.
+    """
+    running = [found for found in scene.situations if str(found.allocation.workload) in scene.view.running]
     asked: set[str] = set()
+    clusters = {found.allocation.cluster for found in running}
     for situation in scene.situations:
         allocation, stored = situation.allocation, situation.stored
         workload, moved = allocation.workload, max(map(moment, stored.moves), default=0.0)
         if workload is None or allocation.eviction == "None" or stored.state != "Attached" or not stored.last_node:
             continue
-        if scene.now - moved > EVICTING or not _confirmed(situation):
+        if scene.now - moved > EVICTING or not _confirmed(situation) or not _replaced(scene, situation, wanted):
             continue
         key = scene.key(allocation, stored.last_node)
         machine = scene.machine(key)
@@ -172,8 +183,17 @@ def evict(scene: Scene, wanted: dict[NodeKey, dict[str, str]]) -> None:
         again = max(scene.view.evict_after.get(str(workload), 0.0), scene.view.evict_after.get(key.cluster, 0.0))
         if again > scene.now:
             scene.wake(again)
-        else:
+        elif key.cluster not in clusters:
+            clusters.add(key.cluster)
             scene.acts.append(Evict(key, workload, old[0], force=allocation.eviction == "ForceDelete"))
+
+
+def _replaced(scene: Scene, situation: Situation, wanted: dict[NodeKey, dict[str, str]]) -> bool:
+    """Whether the new node of an address has its labels, so that evicted Pods find it."""
+    key = situation.holder
+    machine = scene.machine(key)
+    want = wanted.get(key) if key is not None else None
+    return machine is not None and want is not None and want.items() <= machine.node.labels.items()
 
 
 def _confirmed(situation: Situation) -> bool:

@@ -36,6 +36,15 @@ CHANGING_AGAIN: Final = 1.0
 SEEN: Final = 10.0
 """Seconds in which a step that is done is not repeated, though it is not described: a cloud's lists may lag behind."""
 LONGEST_RETRY: Final = 10.0
+STALLED: Final = 600.0
+"""Seconds after which a phase that has not ended needs a person."""
+DOING: Final = {
+    "Detaching": "detaching it from",
+    "Releasing": "detaching it from",
+    "Attaching": "attaching it to",
+    "RollingBack": "attaching it again to",
+    "Restoring": "giving back what it replaced on",
+}
 
 
 def token(*parts: str) -> str:
@@ -128,6 +137,25 @@ def _operation(scene: Scene, situation: Situation, move: Move, outcome: Outcome 
     if situation.recorded:
         scene.acts.append(Follow(situation.address, move.operation))
     return True
+
+
+def endless(scene: Scene, situation: Situation) -> str:
+    """What to do about a phase that does not end; "" if it has begun less than :data:`STALLED` seconds ago."""
+    move = situation.move
+    began = moment(move.started) if move is not None else 0.0
+    if move is None or not began or move.phase not in DOING:
+        return ""
+    ends = began + STALLED
+    if scene.now < ends:
+        scene.wake(ends)
+        return ""
+    node = move.to if move.phase in ("Attaching", "RollingBack") else move.from_
+    operation = f" (operation {move.operation})" if move.operation else ""
+    why = f": {situation.message}" if situation.message else ""
+    return (
+        f"{situation.address}: {DOING[move.phase]} node {node} has not ended within {STALLED / 60:g} minutes"
+        f"{operation}{why}; check at the cloud what delays it. The hub continues when it ends"
+    )
 
 
 def drop(scene: Scene, situation: Situation, *, failed: bool = False) -> None:

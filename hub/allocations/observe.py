@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
+from typing import Final
 
 from msgspec.structs import replace
 
-from hub.allocations.scene import Scene, Situation
+from hub.allocations.scene import MOST_ALLOCATIONS, Scene, Situation
 from hub.allocations.spec import Allocation, Entry, moment
 from hub.allocations.view import Memory
 from hub.cloud.addresses import Free, Held, Unknown
+
+REFUSED: Final = (
+    "TooManyAllocations",
+    (
+        f"an account serves its {MOST_ALLOCATIONS} oldest allocations, and this one is younger: "
+        "merge some of them, or add an account"
+    ),
+)
+"""Reason and message of an allocation beyond the limit."""
 
 
 def situations(scene: Scene, allocation: Allocation) -> list[Situation]:
@@ -96,6 +106,8 @@ def hold(scene: Scene, situation: Situation) -> bool:
     if not situation.live:
         situation.node = situation.instance = ""
         return stay(situation, "Conflict", "Waiting", "an older claim has just ended")
+    if allocation.uid in scene.refused:
+        return stay(situation, "Unknown", *REFUSED)
     if account.problem:
         return stay(situation, "Unknown", "ProviderUnavailable", account.problem)
     if situation.answer is None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from hub.allocations import labels, machine
 from hub.allocations.decide import decide
-from hub.allocations.observe import hold, observe, releases, situations
-from hub.allocations.scene import Scene, Situation
+from hub.allocations.observe import REFUSED, hold, observe, releases, situations
+from hub.allocations.scene import MOST_ALLOCATIONS, MOST_NODES, Scene, Situation
 from hub.allocations.serve import Want, serve
 from hub.allocations.spec import Allocation, Status
 from hub.allocations.status import status
-from hub.allocations.view import Evict, Finalize, Label, Memories, Plan, Questions, Verdict, View
+from hub.allocations.view import Evict, Finalize, Label, Memories, Plan, Questions, Site, Verdict, View
 from hub.cloud.addresses import Elsewhere
 
 
@@ -25,9 +27,10 @@ def plan(view: View, now: float) -> Plan:
         view: what was observed, asked and done so far.
         now: the time, in the same clock as the times of the view.
     """
-    scene = Scene(view, now)
+    scene = Scene(_within_limits(view), now)
     order_ = {found.uid: index for index, found in enumerate(sorted(view.allocations, key=lambda found: found.order))}
     allocations = sorted(view.allocations, key=lambda found: order_[found.uid])
+    scene.refused = frozenset(found.uid for found in allocations[MOST_ALLOCATIONS:])
     for allocation in allocations:
         scene.situations += situations(scene, allocation)
     for situation in scene.situations:
@@ -68,6 +71,16 @@ def plan(view: View, now: float) -> Plan:
     )
 
 
+def _within_limits(view: View) -> View:
+    """The view; nothing is known about a cluster with too many nodes."""
+    large = {
+        name: Site(name, problem=f"cluster {name} has {len(site.machines)} nodes, more than {MOST_NODES}")
+        for name, site in view.sites.items()
+        if len(site.machines) > MOST_NODES
+    }
+    return replace(view, sites={**view.sites, **large}) if large else view
+
+
 # --- the results -------------------------------------------------------------------------------------
 
 
@@ -76,7 +89,7 @@ def _statuses(scene: Scene, allocations: Sequence[Allocation]) -> dict[str, Stat
     for allocation in allocations:
         mine = [situation for situation in scene.situations if situation.allocation is allocation]
         kept = [situation for situation in mine if situation.state]
-        stalled = _stalled(scene, allocation)
+        stalled = _stalled(scene, allocation, kept)
         found[allocation.name] = status(allocation, kept, scene.account.name, stalled, scene.view.identity, scene.now)
         for bad in allocation.bad:
             scene.find(allocation.name, "AddressInvalid", f"{bad.text!r} {bad.why}", bad.text)
@@ -90,8 +103,10 @@ def _statuses(scene: Scene, allocations: Sequence[Allocation]) -> dict[str, Stat
     return found
 
 
-def _stalled(scene: Scene, allocation: Allocation) -> tuple[str, str] | None:
+def _stalled(scene: Scene, allocation: Allocation, kept: Sequence[Situation]) -> tuple[str, str] | None:
     account = scene.account
+    if allocation.uid in scene.refused:
+        return REFUSED
     if account.problem:
         return "ProviderUnavailable", account.problem
     if account.frozen:
@@ -102,7 +117,8 @@ def _stalled(scene: Scene, allocation: Allocation) -> tuple[str, str] | None:
         return scene.view.halted
     if allocation.paused:
         return "Paused", "the allocation is paused: hub resume allocation/" + allocation.name
-    return None
+    endless = [text for situation in kept if (text := machine.endless(scene, situation))]
+    return ("OperationStalled", "; ".join(endless)) if endless else None
 
 
 def _due(scene: Scene) -> None:

@@ -20,6 +20,9 @@ REFUSAL_VALID: Final = 300.0
 """The same for an instance that cannot take an address."""
 LET_GO: Final = "remove the finalizer to let it go as it is"
 """What an operator can do while the deletion of an allocation waits."""
+MOST_ALLOCATIONS: Final = 1000
+MOST_NODES: Final = 20_000
+"""Allocations of an account, and nodes of a cluster, up to which a pass was measured."""
 AVOID: Final = 600.0
 """Seconds in which a node is no candidate after a failed attachment."""
 
@@ -89,6 +92,8 @@ class Scene:
         self.now = now
         self.account = view.account
         self.limits = view.limits
+        self.own = view.own if view.limits.own_node != "allow" else None
+        """The hub's node, which comes last; None = it is like any other."""
         self.situations: list[Situation] = []
         self.acts: list[Act] = []
         self.findings: list[tuple[str, Finding]] = []
@@ -109,6 +114,8 @@ class Scene:
             for name, machine in site.machines.items():
                 if machine.instance is not None:
                     self.by_instance[machine.instance] = NodeKey(site.name, name)
+        self.refused: frozenset[str] = frozenset()
+        """UIDs of the allocations beyond the limit."""
         self.claims: set[str] = set()
         """Addresses that an allocation of this account lists."""
         intervals = [allocation.interval for allocation in view.allocations]
@@ -211,7 +218,7 @@ class Scene:
                 continue
             zone = machine.node.labels.get(LABEL_ZONE, "")
             last = name not in (situation.last_node, situation.node)
-            rank = (key == self.view.own, last, spread.get(zone, 0), machine.ready_since, name)
+            rank = (key == self.own, last, spread.get(zone, 0), machine.ready_since, name)
             found.append((rank, key))
         for _, key in sorted(found):
             instance = self.instance(key)
@@ -253,9 +260,7 @@ class Scene:
         if tried or self.avoid.get(key, 0.0) > self.now:
             self.wake(self.avoid.get(key, 0.0))
             return "it could not take an address a short time ago"
-        if key == self.view.own and (
-            self.limits.own_node == "never" or ("target" in self.account.cuts and self.limits.own_node != "allow")
-        ):
+        if key == self.own and (self.limits.own_node == "never" or "target" in self.account.cuts):
             return "the hub runs there (limits ownNode)"
         why = why_not_node(machine, situation.allocation, self.now)
         if why.startswith("it is Ready for less"):

@@ -15,9 +15,9 @@ ACTIVE: Final = ("Detaching", "Attaching", "RollingBack", "Releasing")
 
 
 class Want(NamedTuple):
-    """An address that should move, with its place in the order of service."""
+    """An address that should move, with its place in the order of service: the hub's own node comes last."""
 
-    order: tuple[int, float, tuple[str, str], int]
+    order: tuple[bool, int, float, tuple[str, str], int]
     situation: Situation
     cause: str
     at: float
@@ -68,7 +68,7 @@ def _serve_pool(scene: Scene, cluster: str, wants: Sequence[Want], active: int) 
     for want in wants:
         situation = want.situation
         state = "Pending" if want.cause == "Free" else "Leaving"
-        if situation.holder is not None and situation.holder == scene.view.own and _cut_off(scene):
+        if situation.holder is not None and situation.holder == scene.own and "source" in scene.account.cuts:
             situation.set(state, "OwnNode", "the hub runs on the node and would be cut off (limits ownNode)")
             scene.find(situation.allocation.name, "OwnNodeWaits", f"{situation.address}: {situation.message}")
             continue
@@ -133,10 +133,6 @@ def _down(scene: Scene, cluster: str) -> str:
     if down >= 2 and down > scene.limits.max_not_ready * len(nodes):
         return f"{down} of {len(nodes)} nodes are not Ready (limits maxNotReady)"
     return ""
-
-
-def _cut_off(scene: Scene) -> bool:
-    return "source" in scene.account.cuts and scene.limits.own_node != "allow"
 
 
 def _no_node(situation: Situation) -> str:

@@ -205,7 +205,7 @@ class Allocation(msgspec.Struct, frozen=True):
         interval: seconds after which its addresses are described again at the latest.
         selector: labels that a node must have; empty = all nodes but control plane.
         cordoned_hold: seconds that a cordoned node with the workload keeps an address; :data:`NEVER` = for ever.
-        min_attached: how many addresses must be attached for Ready.
+        min_attached: how many addresses must be attached for Ready; by default all entries, so a bad one prevents it.
         entries: the stored status of each address, by address.
         strategy: whether ``spec.strategy`` is set, which has no effect.
     """
@@ -255,6 +255,7 @@ def read(found: NetIPAllocation, defaults: Defaults = Defaults()) -> Allocation:
     ref = spec.workload_ref or spec.deployment_ref
     if ref is not None and not ref.namespace:
         ref = msgspec.structs.replace(ref, namespace="default")
+    every = len(good) + len(bad)
     ceiling = EVICTIONS.index(defaults.eviction)
     asked = EVICTIONS.index(spec.eviction) if spec.eviction in EVICTIONS else min(ceiling, 1)
     hold = _seconds(spec.cordoned_hold)
@@ -281,7 +282,7 @@ def read(found: NetIPAllocation, defaults: Defaults = Defaults()) -> Allocation:
         interval=float(spec.reconcile_interval or 30),
         release=spec.release_policy == "Detach",
         eviction=EVICTIONS[min(asked, ceiling)],
-        min_attached=len(good) if spec.min_attached is None else min(spec.min_attached, len(good)),
+        min_attached=every if spec.min_attached is None else min(spec.min_attached, every),
         address_label=spec.address_label,
         cordoned_hold=hold,
         not_ready_grace=defaults.not_ready_grace if grace is None else grace,

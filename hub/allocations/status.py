@@ -110,7 +110,7 @@ def _ready(
     missing = allocation.min_attached - attached
     text = f"{attached} of {len(allocation.addresses)} addresses attached"
     message = "; ".join([text, *notes])
-    if missing <= 0 and not allocation.bad:
+    if missing <= 0:
         return "True", "Attached", message
     unknown = sum(situation.state == "Unknown" for situation in claimed)
     for reason, found in (
@@ -120,7 +120,7 @@ def _ready(
         ("Unknown", [s for s in claimed if s.state == "Unknown"]),
         ("Invalid", [s for s in claimed if s.state == "Invalid"]),
     ):
-        if found and missing > 0:
+        if found:
             first = f"{found[0].address}: {found[0].message or found[0].reason}"
             truth: Truth = "Unknown" if reason == "Unknown" and unknown >= missing else "False"
             return truth, reason, f"{message}; {first}"

@@ -202,7 +202,7 @@ class View(msgspec.Struct, frozen=True):
         conflicts: the claims that lose: (UID, address) -> name of the allocation that has it.
         answers, inspections: the provider's last answers.
         outcomes: the last call of a step for an address.
-        running: addresses and nodes with an act under way.
+        running: addresses, nodes and workloads (as text) with an act under way.
         pods: a workload's Pods on a node; a missing key = unknown, which counts as present.
         evict_after: workloads (as text) and clusters -> no eviction before this time.
         foreign_labels: nodes that another account's address keeps labelled.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Network
 
+import pytest
 from msgspec.structs import replace
 
 from hub.allocations.plan import plan
@@ -26,6 +27,7 @@ from hub.allocations.view import (
 from hub.cloud.addresses import Free, Held, Present
 from hub.model import LOCAL, Node
 from hub.registry.spec import AllocationLimits
+from tests.support.address_views import A1, allocation, machine, planned, site, view
 
 NOW = 1_800_000_000.0
 FIRST, SECOND = "198.18.0.1", "198.18.0.2"
@@ -95,8 +97,8 @@ def test_an_address_with_a_node_does_not_say_that_there_is_none() -> None:
     assert "no node can take it" in verdicts[SECOND].message
 
 
-def labelled(halted: tuple[str, str] | None) -> Plan:
-    """The plan after a move from n1 to n2: n2 lacks the label, a Pod stayed on n1, a finalizer is missing."""
+def labelled(halted: tuple[str, str] | None, labels: dict[str, str]) -> Plan:
+    """The plan after a move from n1 to n2: n2 has these labels, a Pod stayed on n1, a finalizer is missing."""
     moved = Entry(FIRST, "Attached", node="n2", instance="i-n2", last_node="n1", moves=(stamp(NOW - 60),))
     workload = WorkloadRef("web")
     allocation = Allocation(
@@ -110,7 +112,10 @@ def labelled(halted: tuple[str, str] | None) -> Plan:
         status=Status(writer="me", addresses=(replace(moved, since=stamp(NOW - 50)),)),
     )
     pod = Pod("edge", "web-1", "p1", created=stamp(NOW - 900))
-    machines = {name: Machine(Node(name, ready="True"), f"i-{name}", NOW - 900) for name in ("n1", "n2")}
+    machines = {
+        name: Machine(Node(name, ready="True", labels=on), f"i-{name}", NOW - 900)
+        for name, on in {"n1": {}, "n2": labels}.items()
+    }
     view = View(
         Account("main", "gcp", (LOCAL,), (IPv4Network("198.18.0.0/15"),)),
         sites={LOCAL: Site(LOCAL, machines)},
@@ -125,11 +130,22 @@ def labelled(halted: tuple[str, str] | None) -> Plan:
     return plan(view, NOW)
 
 
-def test_changes_besides_moves_are_shown_while_nothing_may_change() -> None:
+@pytest.mark.parametrize(("labels", "act"), [({}, Label), ({LABEL_READY: "true"}, Evict)], ids=["label", "eviction"])
+def test_changes_besides_moves_are_shown_while_nothing_may_change(labels: dict[str, str], act: type) -> None:
     """A halted plan starts nothing, and lists exactly the labels, evictions and finalizers that it would write."""
-    assert labelled(None).halted == ()
-    shown = labelled(("Observe", "nothing is changed in mode observe"))
+    assert labelled(None, labels).halted == ()
+    shown = labelled(("Observe", "nothing is changed in mode observe"), labels)
     assert shown.acts == ()
-    assert shown.halted == labelled(None).acts
-    assert {type(act) for act in shown.halted} == {Label, Evict, Finalize}
+    assert shown.halted == labelled(None, labels).acts
+    assert [type(found) for found in shown.halted] == [act, Finalize]
     assert shown.memory.labels == {}
+
+
+def test_an_address_outside_of_the_accounts_addresses_is_never_asked_for_a_node() -> None:
+    """Its state is Invalid/NotAllowed with the networks that are allowed; the other address of the allocation moves."""
+    outside = "203.0.113.7"
+    found = planned(view(site(machine("n1"), machine("n2")), allocation("web", outside, A1)), 20)
+    states = {entry.address: (entry.state, entry.reason) for entry in found.statuses["web"].addresses}
+    assert states == {outside: ("Invalid", "NotAllowed"), A1: ("Attaching", "Free")}
+    assert found.verdicts[outside].message == "it is not in the addresses of account main: 198.18.0.0/15"
+    assert [finding.objects for _, finding in found.findings if finding.reason == "AddressInvalid"] == [(outside,)]
