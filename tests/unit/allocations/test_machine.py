@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Network
 
+import pytest
 from msgspec.structs import replace
 
 from hub.allocations.machine import token
@@ -22,6 +23,7 @@ from hub.allocations.view import (
     Memory,
     NodeKey,
     Outcome,
+    OutcomeError,
     Plan,
     Restore,
     Site,
@@ -274,3 +276,107 @@ def test_an_inspection_from_before_an_address_left_does_not_refuse_the_node() ->
     refused = held("n3", NOW + 60, NOW + 51, later.memory)
     assert refused.questions.inspect == frozenset()
     assert refused.verdicts[ADDRESS].reason == "NoCandidate"
+
+
+# --- how often and how long a step is tried ----------------------------------------------------------------
+
+
+def refused(error: OutcomeError, first: float, node: str = "n3") -> Outcome:
+    """The last attach to a node failed just now; its first call began then."""
+    name = token("u1", ADDRESS, "m1", "Attaching", node, "1")
+    return Outcome("attach", name, NOW - 20, first, error, "503", failures=1, order=name)
+
+
+def next_record(move: Move, last: Outcome) -> tuple[str, str]:
+    """Phase and target after a failed attach, with a spare node n4."""
+    tried = replace(move, before_to="", operation="")
+    [entry] = plan(view(last, tried, n4="True"), NOW).statuses["web"].addresses
+    return (entry.move.phase, entry.move.to) if entry.move is not None else (entry.state, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds", "to"),
+    [
+        ("transient", 39, "n3"),
+        ("timeout", 39, "n3"),
+        ("transient", 41, "n4"),
+        ("unsupported", 21, "n4"),
+        ("terminal", 21, "n4"),
+        ("conflict", 21, "n4"),
+    ],
+)
+def test_an_attach_that_fails_goes_to_another_node(error: OutcomeError, seconds: float, to: str) -> None:
+    """After 40 s of failures that may pass, at once after one that will not."""
+    assert next_record(MOVE, refused(error, NOW - seconds)) == ("Attaching", to)
+
+
+def test_three_nodes_are_tried_before_the_address_goes_back() -> None:
+    """Law 8: the third failure is the last one, though a fourth node could take the address."""
+    failed = refused("unsupported", NOW - 21)
+    assert next_record(replace(MOVE, tried=("n7",)), failed) == ("Attaching", "n4")
+    assert next_record(replace(MOVE, tried=("n7", "n8")), failed) == ("RollingBack", "n1")
+    assert next_record(replace(MOVE, tried=("n7", "n8"), from_=""), failed) == ("Pending", "")
+
+
+def test_an_address_goes_back_after_120_s_without_success() -> None:
+    """Law 8: the time of the whole phase counts, not that of one node; what was free waits instead."""
+    failed = refused("transient", NOW - 41)
+    assert next_record(replace(MOVE, started=stamp(NOW - 119)), failed) == ("Attaching", "n4")
+    assert next_record(replace(MOVE, started=stamp(NOW - 121)), failed) == ("RollingBack", "n1")
+    assert next_record(replace(MOVE, started=stamp(NOW - 121), from_=""), failed) == ("Pending", "")
+
+
+def test_the_third_node_has_the_time_of_the_first_one() -> None:
+    """Another target does not begin the 120 s again."""
+    started = stamp(NOW - 60)
+    move = replace(MOVE, started=started, before_to="", operation="")
+    [entry] = plan(view(refused("unsupported", NOW - 21), move, n4="True"), NOW).statuses["web"].addresses
+    assert entry.move is not None
+    assert (entry.move.to, entry.move.started, entry.move.tried) == ("n4", started, ("n3",))
+
+
+def test_failed_moves_are_tried_again_later_and_later() -> None:
+    """Law 8: 5 s, doubling up to 60 s, for ever."""
+    waits: list[float] = []
+    for failures in range(6):
+        base = view(refused("unsupported", NOW - 21), replace(MOVE, from_="", tried=("n7", "n8"), operation=""))
+        memory = Memories({ADDRESS: Memory(failures=failures, claim="u1")})
+        base = replace(base, memory=memory)
+        [allocation] = base.allocations
+        [entry] = allocation.status.addresses
+        assert entry.move is not None
+        stored = replace(entry, move=replace(entry.move, before_to=""))
+        status = replace(allocation.status, addresses=(stored,))
+        found = plan(replace(base, allocations=(replace(allocation, status=status),)), NOW)
+        waits.append(found.memory.addresses[ADDRESS].retry - NOW)
+    assert waits == [5, 10, 20, 40, 60, 60]
+
+
+def test_what_a_node_had_is_given_back_ten_times_beside_the_rest() -> None:
+    """A node that cannot get back what it had ends the move with a finding; the address is attached meanwhile."""
+    move = replace(MOVE, phase="Restoring", before_to="nat", operation="")
+    name = token("u1", ADDRESS, "m1", "Restoring", "n3", "1")
+    base = replace(view(move=move), answers={ADDRESS: Answer(Held("i-n3"), NOW)})
+
+    def after(failures: int) -> Plan:
+        last = Outcome("restore", name, NOW - 20, NOW - 100, "transient", "403: no permission", failures=failures)
+        return plan(replace(base, outcomes={ADDRESS: last}), NOW)
+
+    again = after(9)
+    assert (kinds(again)[0], again.findings) == (Restore, ())
+    assert again.statuses["web"].addresses[0].state == "Attached"
+    ended = after(10)
+    [entry] = ended.statuses["web"].addresses
+    assert Restore not in kinds(ended)
+    assert entry.move is None
+    [(_, finding)] = ended.findings
+    assert (finding.reason, finding.objects) == ("MoveFailed", ("n1",))
+    assert finding.message == f"node n1 did not get back what it had before {ADDRESS}: 403: no permission"
+
+
+def test_a_failed_call_is_repeated_after_a_second_doubling_to_ten() -> None:
+    """An error is no progress, so the cloud is not asked again at once."""
+    for failures, seconds in ((1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (9, 10)):
+        last = Outcome("attach", TOKEN, NOW - 0.1, NOW - 30, "transient", "503", failures=failures, order=TOKEN)
+        found = plan(view(last, replace(MOVE, operation="")), NOW)
+        assert (found.acts, found.wake) == ((), NOW - 0.1 + seconds)
