@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from ipaddress import IPv4Network
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
 
+from hub.allocating.run import own_node
 from hub.allocations.spec import FINALIZER
+from hub.allocations.view import NodeKey
+from hub.model import LOCAL
 from tests.support.allocations import KIND
 from tests.support.waiting import until
 from tests.unit.allocating.scene import ONE, TWO, Scene, account
 
 VIRTUAL_TIME = True
+
+OwnNode = Literal["last", "never", "allow"]
 
 
 @pytest.fixture
@@ -73,3 +80,66 @@ async def test_an_account_without_allocations_takes_no_node_from_another_one(sce
     async with scene:
         await until(lambda: scene.cloud.holder_of("198.18.0.3") == "n3", 60)
         await until(lambda: scene.labelled() == ["n1", "n2", "n3"])
+
+
+# --- the hub's own node ------------------------------------------------------------------------------------------
+
+
+def test_own_node_is_that_of_the_environment() -> None:
+    """NODE_NAME names a node of the hub cluster; without it no node is the hub's own."""
+    assert own_node({"NODE_NAME": "n1"}) == NodeKey(LOCAL, "n1")
+    assert own_node({"NODE_NAME": ""}) is None
+    assert own_node({}) is None
+
+
+async def test_own_node_keeps_its_address_where_a_move_would_cut_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drained node of the hub waits with OwnNodeWaits; with ``ownNode: allow`` its address moves."""
+    scene = Scene(monkeypatch, own="n1", cuts=["source"])
+    async with scene:
+        scene.cordon("n1")
+        await until(lambda: "OwnNodeWaits" in scene.reasons())
+        await asyncio.sleep(120)
+        assert (scene.entry()["state"], scene.entry()["reason"]) == ("Leaving", "OwnNode")
+        assert scene.cloud.effects == []
+        scene.hub.update(replace(scene.spec, limits=replace(scene.spec.limits, own_node="allow")))
+        await until(lambda: scene.cloud.holder_of(ONE) == "n3", 60)
+        await until(lambda: scene.reasons() == [])
+
+
+@pytest.mark.parametrize(
+    ("own", "cuts", "policy", "target"),
+    [
+        ("", (), "last", "n3"),
+        ("n3", (), "allow", "n3"),
+        ("n3", (), "last", "n4"),
+        ("n3", ("target",), "last", "n4"),
+        ("n4", (), "last", "n3"),
+    ],
+)
+async def test_own_node_is_the_last_candidate(
+    monkeypatch: pytest.MonkeyPatch, own: str, cuts: Sequence[str], policy: OwnNode, target: str
+) -> None:
+    """Of two free nodes the older one gets the address, but the hub's own one only if there is no other."""
+    scene = Scene(monkeypatch, own=own, cuts=cuts)
+    scene.spec = replace(scene.spec, limits=replace(scene.spec.limits, own_node=policy))
+    scene.add_node("n4")
+    async with scene:
+        scene.cordon("n1")
+        await until(lambda: scene.cloud.holder_of(ONE) not in ("n1", ""), 60)
+    assert scene.cloud.holder_of(ONE) == target
+
+
+@pytest.mark.parametrize(
+    ("cuts", "policy", "moves"), [((), "last", True), ((), "never", False), (("target",), "last", False)]
+)
+async def test_own_node_as_the_only_candidate(
+    monkeypatch: pytest.MonkeyPatch, cuts: Sequence[str], policy: OwnNode, *, moves: bool
+) -> None:
+    """It takes an address, unless it must not, or an attachment would cut it off."""
+    scene = Scene(monkeypatch, own="n3", cuts=cuts)
+    scene.spec = replace(scene.spec, limits=replace(scene.spec.limits, own_node=policy))
+    async with scene:
+        scene.cordon("n1")
+        await asyncio.sleep(120)
+    assert scene.cloud.holder_of(ONE) == ("n3" if moves else "n1")
+    assert (scene.entry().get("reason", "") == "NoCandidate") is not moves
