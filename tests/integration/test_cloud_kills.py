@@ -20,6 +20,8 @@ CREATE: Final = 7
 """Writes of a creation: address, group, join, policy, rule, balancer, map."""
 DELETE: Final = 6
 """Writes of a deletion: unmap, balancer, address, leave, group, policy."""
+UPDATE: Final = 4
+"""Least writes of an update: join, rule, balancer, leave."""
 SERVICE: Final = "/api/v1/namespaces/edge/services/web"
 
 
@@ -47,7 +49,8 @@ class Killing(KilledController):
             "nodes": sorted(node["id"] for node in balancer["nodes"]),
             "servers": sorted(row["id"] for row in group["servers"]),
             "policy": policy["server_group"]["id"] == group["id"],
-            "rules": len(account.objects["firewall_rules"]),
+            "rules": [rule["destination_port"] for rule in account.objects["firewall_rules"].values()],
+            "listeners": [(row["in"], row["out"]) for row in balancer["listeners"]],
             "mapped": (cloud_ip["load_balancer"] or {}).get("id") == balancer["id"],
             "published": self.scene.hostnames() == [cloud_ip["fqdn"]],
         }
@@ -71,9 +74,18 @@ def killing(
 
 
 def calm(killing: Killing) -> dict[str, Any]:
-    """The state after an undisturbed creation."""
-    nodes = sorted(killing.scene.cloud.fake.account.objects["servers"])
-    return {"nodes": nodes, "servers": nodes, "policy": True, "rules": 1, "mapped": True, "published": True}
+    """The state that an undisturbed process reaches."""
+    nodes = sorted(node["metadata"]["name"] for node in killing.scene.remote.api.list("/api/v1/nodes"))
+    ports = killing.scene.service()["spec"]["ports"]
+    return {
+        "nodes": nodes,
+        "servers": nodes,
+        "policy": True,
+        "rules": [",".join(str(port["nodePort"]) for port in ports)],
+        "listeners": [(port["port"], port["nodePort"]) for port in ports],
+        "mapped": True,
+        "published": True,
+    }
 
 
 def settled(killing: Killing) -> bool:
@@ -112,15 +124,18 @@ def test_a_deletion_survives_a_kill(killing: Killing, number: int, when: When) -
     assert killing.scene.cloud.fake.account.named(NAME) == []
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("number", "when"), kills(2, set()))
-def test_a_change_of_nodes_survives_a_kill(killing: Killing, number: int, when: When) -> None:
-    """Killed while a node joins, the next process ends with all nodes."""
+@pytest.mark.parametrize(("number", "when"), kills(UPDATE, {(3, "after")}))
+def test_an_update_survives_a_kill(killing: Killing, number: int, when: When) -> None:
+    """Killed while a node leaves, another one joins and a port changes, the next process ends with all of it."""
     killing.start()
     killing.scene.add_service()
     eventually(lambda: settled(killing), 40)
     killing.arm(number, when)
+    [leaving, *_] = killing.scene.remote.api.list("/api/v1/nodes")
+    killing.scene.remote.api.delete(f"/api/v1/nodes/{leaving['metadata']['name']}")
     killing.scene.add_node(initialized=True)
+    ports = [{"name": "http", "port": 8080, "targetPort": 8080, "nodePort": 30808}]
+    killing.scene.remote.api.patch(SERVICE, {"spec": {"ports": ports}})
     eventually(lambda: killing.killed, 40)
     killing.start()
     eventually(lambda: settled(killing), 90)
