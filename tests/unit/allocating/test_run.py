@@ -82,6 +82,27 @@ async def test_an_account_without_allocations_takes_no_node_from_another_one(sce
         await until(lambda: scene.labelled() == ["n1", "n2", "n3"])
 
 
+async def test_an_account_whose_quota_is_used_up_holds_up_no_other(scene: Scene) -> None:
+    """Its drained address waits, with CloudQuota, until the cloud's time is over; another account acts meanwhile."""
+    scene.spec = replace(scene.spec, accounts={"main": scene.account, "other": account("other")})
+    scene.api.objects[f"{KIND}/web"]["spec"]["cloud"] = {"account": "main"}
+    scene.add_node("n4")
+    scene.cloud.retry_after = 120.0
+    scene.cloud.fail("throttled", on="write")
+    async with scene:
+        scene.cordon("n1")
+        await until(lambda: "CloudQuota" in scene.reasons(), 60)
+        refused = scene.clock.now()
+        scene.cloud.reserve("198.18.0.3")
+        scene.allocate("more", ["198.18.0.3"], cloud={"account": "other"})
+        await until(lambda: scene.entry("198.18.0.3", "more").get("state") == "Attached", 60)
+        assert scene.cloud.holder_of(ONE) == "n1"
+        await until(lambda: scene.entry(ONE)["state"] == "Attached" and scene.entry(ONE)["node"] != "n1", 300)
+    detached = next(effect.time for effect in scene.cloud.effects if effect.address == ONE)
+    assert detached >= refused + 119.0
+    assert scene.hub.accounts["main"].calls["detach", "QuotaExceeded"] == 1
+
+
 # --- the hub's own node ------------------------------------------------------------------------------------------
 
 
