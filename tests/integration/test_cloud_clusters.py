@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hub_provider_brightbox.testing import CLIENT, SECRET
 
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.brightbox import BrightboxScene, BrightboxThread
-from tests.support.cloud_scene import LEASE, RULES
+from tests.support.cloud_scene import LEASE, RULES, CloudScene
 from tests.support.hub import RunningHub, World
+from tests.support.ionos import IonosScene, IonosThread
 from tests.support.waiting import eventually
 
 SERVICE = "/api/v1/namespaces/edge/services/web"
 
 
 class Fleet:
-    """Clusters a and b in one cloud, c in another one."""
+    """Clusters a and b in an account of Brightbox, c at IONOS Cloud."""
 
-    def __init__(self, world: World, clouds: Sequence[BrightboxThread]) -> None:
+    def __init__(self, world: World, brightbox: BrightboxThread, ionos: IonosThread) -> None:
         self.world = world
-        names = list(world.remotes)
-        used = {names[0]: clouds[0], names[1]: clouds[0], names[2]: clouds[1]}
-        self.scenes = {name: BrightboxScene(world, world.remotes[name], used[name]) for name in names}
-        self.options = {"allow_api_hosts": frozenset(cloud.fake.host for cloud in clouds)}
+        self.a, self.b = (BrightboxScene(world, world.remotes[name], brightbox) for name in "ab")
+        self.c = IonosScene(world, world.remotes["c"], ionos)
+        self.scenes: dict[str, CloudScene] = {"a": self.a, "b": self.b, "c": self.c}
+        self.options = {"allow_api_hosts": frozenset((brightbox.fake.host, ionos.fake.host))}
 
     def entry(self, name: str, **section: Any) -> Object:
         """The entry of one cluster."""
-        config = {"client": {"file": "client"}, "secret": {"file": "secret"}, "url": self.scenes[name].cloud.fake.url}
-        cloud = {"provider": {"name": "brightbox", "config": config}, "loadBalancers": {"settle": "1s"}, **section}
+        cloud = {"provider": self.scenes[name].provider(), "loadBalancers": {"settle": "1s"}, **section}
         return {"name": name, "kubeconfig": {"path": name}, "cloud": cloud}
 
     def write(self, *entries: Object) -> None:
@@ -50,18 +48,18 @@ def controlled(running: RunningHub) -> list[str]:
 @pytest.fixture
 def fleet(hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path) -> Iterator[Fleet]:
     """Three clusters, each with one initialised Node and a Service."""
-    remotes = dict(zip(("a", "b", "c"), remote_clusters, strict=False))
+    remotes = dict(zip("abc", remote_clusters, strict=False))
     world = World(tmp_path, hub_cluster, remotes).prepare()
-    (tmp_path / "client").write_text(CLIENT)
-    (tmp_path / "secret").write_text(SECRET)
-    with ExitStack() as stack:
-        made = Fleet(world, [stack.enter_context(BrightboxThread()) for _ in range(2)])
+    with BrightboxThread() as brightbox, IonosThread() as ionos:
+        made = Fleet(world, brightbox, ionos)
         for name, scene in made.scenes.items():
             remotes[name].grant("hub", *RULES)
             if remotes[name].api.exists(LEASE):
                 remotes[name].api.delete(LEASE)
-            scene.add_node(initialized=True)
             scene.add_service()
+        for each in (made.a, made.b):
+            each.add_node(initialized=True)
+        made.c.add_node("n1")
         yield made
 
 
@@ -71,10 +69,10 @@ def test_clusters_come_and_change_and_go_in_the_running_file(fleet: Fleet) -> No
     A new clusterName renames every object and creates none; a cluster that leaves keeps its balancer and its finalizer,
     and its Lease is renewed no more.
     """
-    a, b, c = (fleet.scenes[name] for name in "abc")
+    a, b, c = fleet.a, fleet.b, fleet.c
     fleet.write(fleet.entry("a"), fleet.entry("c"))
     with RunningHub(fleet.world, **fleet.options) as running:
-        eventually(lambda: a.hostnames() != [] and c.hostnames() != [], 40)
+        eventually(lambda: a.hostnames() != [] and c.ingress() != [], 40)
         assert b.hostnames() == []
         assert a.cloud.fake.account.named("web.edge.b") == []
 
@@ -93,21 +91,22 @@ def test_clusters_come_and_change_and_go_in_the_running_file(fleet: Fleet) -> No
         fleet.write(renamed, fleet.entry("b"))
         eventually(lambda: "c" not in controlled(running), 30)
         assert c.service()["metadata"]["finalizers"]
-        assert len(c.cloud.fake.account.named("web.edge.c")) == 4
+        assert len(c.cloud.fake.network.named("web.edge.c")) == 2
         assert b.remote.api.get(LEASE)["spec"]["holderIdentity"] == "endpointslice-hub/default"
         for scene in (a, b):
             scene.remote.api.delete(SERVICE)
-            eventually(lambda scene=scene: not scene.remote.api.exists(SERVICE), 60)  # type: ignore[misc]
+        eventually(lambda: not a.has_service() and not b.has_service(), 60)
         assert account.named("web.edge.alpha") == account.named("web.edge.b") == []
 
 
-def test_a_dead_cloud_concerns_its_own_clusters_only(fleet: Fleet) -> None:
+@pytest.mark.parametrize(("dead", "alive"), ["bc", "cb"])
+def test_a_dead_cloud_concerns_its_own_clusters_only(fleet: Fleet, dead: str, alive: str) -> None:
     """While one cloud does not answer, the cluster in the other one is served as always."""
-    b, c = fleet.scenes["b"], fleet.scenes["c"]
-    b.cloud.call(lambda: b.cloud.fake.fail("silent", times=None))
+    cloud = fleet.scenes[dead].cloud
+    cloud.call(lambda: cloud.fake.fail("silent", times=None))
     fleet.write(fleet.entry("b"), fleet.entry("c"))
     with RunningHub(fleet.world, **fleet.options):
-        eventually(lambda: c.hostnames() != [], 20)
-        assert b.hostnames() == []
-        b.cloud.call(b.cloud.fake.heal)
-        eventually(lambda: b.hostnames() != [], 90)
+        eventually(lambda: fleet.scenes[alive].ingress() != [], 20)
+        assert fleet.scenes[dead].ingress() == []
+        cloud.call(cloud.fake.heal)
+        eventually(lambda: fleet.scenes[dead].ingress() != [], 90)
