@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from hub.kube.hub_access import load_hub_access
 from hub.kube.resolver import LookupPool
 from hub.model import ObjectKey
 from hub.plugin.clouds import CloudConflict, CloudRefusal, Done, QuotaExceeded, Step
+from hub.report.collect_clouds import original
 from hub.runtime.clock import SystemClock
 from tests.support.apiserver.server import ApiServer
 from tests.support.balancing import KINDS, PREFIX
@@ -363,6 +365,33 @@ async def test_a_failure_ends_the_pass_and_is_tried_again(
     scene.patch({"metadata": {"labels": {"changed": "yes"}}})
     await scene.state("ready")
     assert scene.cloud.calls == CREATE
+
+
+async def test_an_update_that_fails_is_told_and_counted(scene: Scene) -> None:
+    """UpdateLoadBalancerFailed as long as the new nodes are not in; the metric counts the change once, retries not."""
+    await created(scene)
+    locked = CloudConflict("balancer is locked")
+
+    def fail(step: Step) -> str:
+        raise locked
+
+    scene.cloud.fault = fail
+    scene.nodes("n1", "n2", "n3")
+    told = await scene.state("failing")
+    assert [finding.reason for finding in told.findings] == ["UpdateLoadBalancerFailed"]
+    assert "balancer is locked" in told.findings[0].message
+    scene.ahead(7)
+    await scene.until(lambda: scene.part.failures == 2)
+    cluster = SimpleNamespace(balancers_part=scene.part, nodes_part=None)
+    counted = {metric.name: rows[0].value for metric, rows in original(cluster)}  # type: ignore[arg-type]
+    assert counted["service_controller_nodesync_error_total"] == 1
+    scene.cloud.fault = lambda _: ""
+    scene.ahead(13)
+    await scene.state("ready")
+    assert scene.cloud.of(NAME)["balancer"].nodes == ("n1", "n2", "n3")
+    assert scene.site.reporter.findings["web"] == ()
+    assert scene.site.reporter.events[2:] == ["UpdatedLoadBalancer"]
+    assert scene.part.node_failures == 1
 
 
 async def test_an_unknown_cloud_changes_nothing(scene: Scene) -> None:
