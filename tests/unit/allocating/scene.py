@@ -194,6 +194,7 @@ class Scene:
     """ONE at n1 and TWO at n2 since long ago; n3 is free. Use it as a context, in which the hub leads.
 
     Attributes:
+        clouds: the clouds by name; the first one is ``main``.
         asked: the addresses that the cloud was asked about.
     """
 
@@ -212,7 +213,8 @@ class Scene:
                 asked.update(addresses)
                 return await super().describe(addresses)
 
-        [type_] = SimulatedPlugin({"main": self.cloud}, cuts, Noting).hub_register_providers()
+        self.clouds = {"main": self.cloud}
+        [type_] = SimulatedPlugin(self.clouds, cuts, Noting).hub_register_providers()
         self._host = ProviderHost(catalog_of(type_), clock=self.clock, folder="/nowhere", start_loop=SameLoop)
         nobody = Connector(self.clock, cast("Any", None))
         fleet = Fleet(nobody, self._host, self.clock, lambda _: None)
@@ -290,7 +292,7 @@ class Scene:
         await self._host.close()
 
 
-def account(name: str, **more: Any) -> AccountSpec:
-    """An account of the simulated cloud."""
-    config = json.dumps({"cloud": "main", "credential": {"env": "CREDENTIAL"}})
+def account(name: str, cloud: str = "main", **more: Any) -> AccountSpec:
+    """An account of a simulated cloud."""
+    config = json.dumps({"cloud": cloud, "credential": {"env": "CREDENTIAL"}})
     return AccountSpec(name, ProviderRef(NAME, config), (BLOCK,), interval=10.0, **more)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from ipaddress import IPv4Network
+from itertools import pairwise
 from typing import Literal
 
 import pytest
+from hub_testkit.addresses.cloud import SimulatedCloud
 from msgspec.structs import replace
 
 from hub.allocating.run import own_node
@@ -83,24 +85,25 @@ async def test_an_account_without_allocations_takes_no_node_from_another_one(sce
 
 
 async def test_an_account_whose_quota_is_used_up_holds_up_no_other(scene: Scene) -> None:
-    """Its drained address waits, with CloudQuota, until the cloud's time is over; another account acts meanwhile."""
-    scene.spec = replace(scene.spec, accounts={"main": scene.account, "other": account("other")})
+    """Its next calls come 5 s, 10 s and 20 s later, with CloudQuota; an account of another cloud acts meanwhile."""
+    second = scene.clouds["second"] = SimulatedCloud(scene.clock)
+    second.latency = scene.cloud.latency
+    scene.spec = replace(scene.spec, accounts={"main": scene.account, "other": account("other", "second")})
     scene.api.objects[f"{KIND}/web"]["spec"]["cloud"] = {"account": "main"}
-    scene.add_node("n4")
-    scene.cloud.retry_after = 120.0
-    scene.cloud.fail("throttled", on="write")
+    scene.cloud.retry_after = 0.0
+    scene.cloud.fail("throttled", times=3, on="write")
     async with scene:
         scene.cordon("n1")
         await until(lambda: "CloudQuota" in scene.reasons(), 60)
-        refused = scene.clock.now()
-        scene.cloud.reserve("198.18.0.3")
+        second.reserve("198.18.0.3")
+        second.add_instance("n4")
+        scene.add_node("n4")
         scene.allocate("more", ["198.18.0.3"], cloud={"account": "other"})
-        await until(lambda: scene.entry("198.18.0.3", "more").get("state") == "Attached", 60)
-        assert scene.cloud.holder_of(ONE) == "n1"
-        await until(lambda: scene.entry(ONE)["state"] == "Attached" and scene.entry(ONE)["node"] != "n1", 300)
-    detached = next(effect.time for effect in scene.cloud.effects if effect.address == ONE)
-    assert detached >= refused + 119.0
-    assert scene.hub.accounts["main"].calls["detach", "QuotaExceeded"] == 1
+        await until(lambda: second.holder_of("198.18.0.3") == "n4", 60)
+        assert scene.cloud.effects == []
+        await until(lambda: scene.cloud.holder_of(ONE) == "n3", 60)
+    times = [call.time for call in scene.cloud.log if call.action == "detach"]
+    assert [round(later - earlier) for earlier, later in pairwise(times)] == [5, 10, 20]
 
 
 # --- the hub's own node ------------------------------------------------------------------------------------------
