@@ -99,7 +99,7 @@ async def test_an_account_whose_quota_is_used_up_holds_up_no_other(scene: Scene)
         second.add_instance("n4")
         scene.add_node("n4")
         scene.allocate("more", ["198.18.0.3"], cloud={"account": "other"})
-        await until(lambda: second.holder_of("198.18.0.3") == "n4", 60)
+        await until(lambda: second.holder_of("198.18.0.3") == "n4", 12)  # n4 must be Ready for 10 s
         assert scene.cloud.effects == []
         await until(lambda: scene.cloud.holder_of(ONE) == "n3", 60)
     times = [call.time for call in scene.cloud.log if call.action == "detach"]
