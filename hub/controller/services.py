@@ -25,7 +25,8 @@ LEAVING: Final = "ToBeDeletedByClusterAutoscaler"
 """Taint of the cluster autoscaler on a node that it is about to delete."""
 _FALSE: Final = ("false", "False", "FALSE", "f", "F", "0")
 
-GROWTH: Final = 3
+PATIENCE: Final = 3
+MANY: Final = 4
 """See :func:`follow_at`."""
 MAX_REMOVAL: Final = 0.5
 WINDOW: Final = 600.0
@@ -218,8 +219,8 @@ def follow_at(
 ) -> float:
     """When balancers follow the nodes, if these do not change again.
 
-    While nodes only join, and are less than twice those that balancers have, balancers wait ``GROWTH`` times as long: a
-    cluster that doubles its size step by step then costs a few rounds of requests, and no traffic waits for a new node.
+    While nodes only join, and are less than ``MANY`` times as many as balancers have, these wait ``PATIENCE`` times as
+    long: a cluster that grows node by node then costs a few rounds of requests, and no traffic waits for a new node.
 
     Args:
         changed: when the nodes changed for the first and the last time since balancers followed.
@@ -229,8 +230,8 @@ def follow_at(
         there: the nodes that are there.
     """
     (first, last), (quiet, longest) = changed, settle
-    if first + longest <= now and before.items() <= there.items() and len(there) < 2 * len(before):
-        longest *= GROWTH
+    if first + longest <= now and before.items() <= there.items() and len(there) < MANY * len(before):
+        longest *= PATIENCE
     return min(last + quiet, first + longest)
 
 

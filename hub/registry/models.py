@@ -303,7 +303,7 @@ class CloudLoadBalancers(Section):
     )
     settle_max: Duration | None = optional(
         "The longest time from the first change until balancers follow; three times as long while nodes only join "
-        "and have not doubled. Default: the cloud's own, usually 10s."
+        "and are less than four times as many as before. Default: the cloud's own, usually 10s."
     )
     resync: Duration | None = optional("How often the cloud is observed while nothing changes; at least 1m.", "10m")
     orphans: Literal["report", "delete"] | None = optional(

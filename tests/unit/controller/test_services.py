@@ -170,14 +170,14 @@ def use(guard: Guard, now: float, *numbers: int, approved: str = "") -> list[int
         pytest.param(range(5), 95.0, 101.0, id="settles-first"),
         pytest.param(range(5), 90.0, 101.0, id="grows-and-may-wait"),
         pytest.param(range(5), 70.5, 100.5, id="grows-for-too-long"),
-        pytest.param(range(7), 90.0, 101.0, id="almost-doubled"),
-        pytest.param(range(8), 90.0, 100.0, id="doubled"),
-        pytest.param(range(1, 9), 90.0, 100.0, id="one-left-and-doubled"),
+        pytest.param(range(15), 90.0, 101.0, id="almost-four-times"),
+        pytest.param(range(16), 90.0, 100.0, id="four-times"),
+        pytest.param(range(1, 9), 90.0, 100.0, id="one-left-and-five-joined"),
         pytest.param(range(1, 6), 90.0, 100.0, id="one-left"),
     ],
 )
 def test_growing_clusters_are_followed_in_fewer_rounds(there: Iterable[int], first: float, expected: float) -> None:
-    """Balancers wait longer only while nodes join a cluster that has not doubled; they have four nodes here."""
+    """Balancers, here with four nodes, wait longer only while nodes join that are not yet four times as many."""
     before = nodes(*range(4))
     assert follow_at((first, 99.0), (2.0, 10.0), 100.0, before, nodes(*there)) == expected
 
