@@ -1,1 +1,1 @@
-"""Model of the load balancer part: one Service, two writers that take turns, and a cloud whose lists lag behind."""
+"""Model of the load balancer part: one Service, several writers of which one may write, and a faulty cloud."""

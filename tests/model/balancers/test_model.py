@@ -1,4 +1,4 @@
-"""Random courses of one Service: kills, takeovers, lost answers, lagging lists, and people who interfere."""
+"""Random courses of one Service: kills, takeovers, lost answers, lists that lag or fail, and people who interfere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from hub.controller import course, record
 from hub.controller.course import Memory
-from tests.model.balancers.world import run
+from tests.model.balancers.world import Unseen, World, Writer, run
+from tests.support.balancing import Seen
 
 Patch = pytest.MonkeyPatch
 
@@ -57,6 +58,22 @@ def _without_intent(kept: Any) -> Any:
     return type(kept)(kept.name, kept.marker, kept.former_names, kept.ids, kept.made, kept.set)
 
 
+def _unknown_counts_as_nothing(patch: Patch) -> None:
+    observed = World.observed
+
+    def wrong(world: World) -> Seen:
+        try:
+            return observed(world)
+        except Unseen:
+            return {}
+
+    patch.setattr(World, "observed", wrong)
+
+
+def _two_write_at_once(patch: Patch) -> None:
+    patch.setattr(Writer, "fence", lambda _: None)
+
+
 @pytest.mark.parametrize(
     ("bug", "laws"),
     [
@@ -66,6 +83,8 @@ def _without_intent(kept: Any) -> Any:
         (_steps_are_forgotten, ("a second", "are left", "settle")),
         (_everything_found_is_ours, ("not the hub's",)),
         (_intents_are_not_kept, ("a second", "are left", "settle")),
+        (_unknown_counts_as_nothing, ("a second", "are left")),
+        (_two_write_at_once, ("a second", "are left")),
     ],
 )
 def test_the_model_finds_a_planted_bug(

@@ -33,6 +33,14 @@ class Lost(Exception):
     """The API server did not answer."""
 
 
+class Unseen(Exception):
+    """The cloud did not say what it has."""
+
+
+class Refused(Exception):
+    """The fence: another process may write."""
+
+
 class Api:
     """The Service at the API server.
 
@@ -97,8 +105,15 @@ class Writer:
         self.memory = None
 
     def act(self) -> None:
-        """Make the next act."""
+        """Make the next act; while the cloud does not say what it has, none."""
         self.rest = None
+        try:
+            self._act()
+        except Unseen:
+            self.world.log(f"{id(self) % 1000}: nothing is known")
+            self.rest = Rest("failing", "", 5.0)
+
+    def _act(self) -> None:
         service = self.known
         what = role(service, SPEC) if service is not None else "none"
         if service is None or what == "none":
@@ -155,7 +170,7 @@ class Writer:
         if self.seen is None or self.seen[0] < begun_after:
             begun = self.now
             self.world.clock.advance(0.01)
-            self.seen = begun, self.world.cloud.list()
+            self.seen = begun, self.world.observed()
         return self.seen
 
     def _carry(self, service: BalancedService, act: course.Act, memory: Memory) -> None:
@@ -170,11 +185,12 @@ class Writer:
             self._write(service, act, memory)
         except StaleWrite:
             self.known = self.world.api.service
-        except (Lost, CloudConflict, Uncertain) as error:
+        except (Lost, Refused, CloudConflict, Uncertain) as error:
             self.world.log(f"   {type(error).__name__}")
             self.rest = Rest("failing", "", 5.0)
 
     def _write(self, service: BalancedService, act: course.Act, memory: Memory) -> None:
+        self.fence()
         api, held = self.world.api, tuple(dict.fromkeys((*service.finalizers, service.finalizer)))
         if isinstance(act, Hold):
             self.known = api.patch(service, finalizers=held, record=record.write(act.record, "eu", "toy"))
@@ -191,6 +207,11 @@ class Writer:
         elif isinstance(act, Perform):
             self._perform(act.step, memory)
 
+    def fence(self) -> None:
+        """Only one process may write."""
+        if self.world.writer is not self:
+            raise Refused
+
     def _perform(self, step: Step, memory: Memory) -> None:
         try:
             done = self.world.cloud.write(step)
@@ -205,6 +226,8 @@ class World:
 
     Attributes:
         trouble: chance that an answer is lost.
+        writer: the process that may write.
+        past: the one that might before, with what it knew then.
         history: what happened.
     """
 
@@ -225,6 +248,7 @@ class World:
             self.address = self.cloud.add("address", NAME)
         self.clock.advance(60.0)
         self.writer = Writer(self)
+        self.past = Writer(self)
 
     def log(self, text: str) -> None:
         """Note what happens."""
@@ -233,6 +257,19 @@ class World:
     def _fault(self, step: Step) -> str:
         del step
         return self.rng.choice(("before", "after")) if self.rng.random() < self.trouble else ""
+
+    def observed(self) -> Seen:
+        """What the cloud's lists show; the answer may take long, or be an error.
+
+        Raises:
+            Unseen: there is no answer.
+        """
+        seen = self.cloud.list()
+        if self.rng.random() < self.trouble / 2:
+            self.clock.advance(self.rng.choice((0.0, 1.0, 30.0)))
+            if self.rng.random() < 0.7:
+                raise Unseen
+        return seen
 
     # --- what may happen ---------------------------------------------------------------------------------
 
@@ -250,8 +287,11 @@ class World:
         elif roll < 0.86:
             self.log("kill -9")
             self.writer = Writer(self)
-        elif roll < 0.90:
+        elif roll < 0.88:
             self.take_over()
+        elif roll < 0.90:
+            self.log("the other process goes on, and does not know yet that it may not write")
+            self.past.act()
         elif roll < 0.93:
             self.nodes = self.rng.choice((("n1", "n2"), ("n1",), (), ("n1", "n2", "n3")))
             self.log(f"nodes {self.nodes}")
@@ -259,10 +299,12 @@ class World:
             self._person()
 
     def take_over(self) -> None:
-        """The Lease expired: another process goes on, and creates nothing at first."""
+        """The Lease expired: another process goes on, new or not, and creates nothing at first."""
         self.log("takeover")
+        new = self.past if self.rng.random() < 0.5 else Writer(self)
+        self.past, self.writer = self.writer, new
         self.writer.halt()
-        self.writer = Writer(self)
+        self.writer.known = self.api.service  # its watch has gone on
         self.writer.creates_after = self.clock.now() + TAKEOVER
 
     def _person(self) -> None:
