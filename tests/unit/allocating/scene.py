@@ -22,7 +22,6 @@ from hub.errors import Conflict, NotFound
 from hub.kube.client import Client
 from hub.model import LOCAL, Finding
 from hub.observe.providers.host import ProviderHost
-from hub.observe.remote.access import Connector
 from hub.observe.remote.fleet import Fleet
 from hub.registry.spec import AccountSpec, AllocationLimits, AllocationsSpec, ProviderRef
 from tests.support.allocations import KIND, allocation
@@ -31,6 +30,7 @@ from tests.support.hub import node
 from tests.support.loops import SameLoop
 from tests.unit.observe.providers.plugins import catalog_of
 from tests.unit.observe.providers.virtual import LoopClock
+from tests.unit.observe.remote.test_fleet import NoAccess
 
 ONE, TWO = "198.18.0.1", "198.18.0.2"
 BLOCK: Final = IPv4Network("198.18.0.0/24")
@@ -215,13 +215,15 @@ class Scene:
 
         self.clouds = {"main": self.cloud}
         [type_] = SimulatedPlugin(self.clouds, cuts, Noting).hub_register_providers()
-        self._host = ProviderHost(catalog_of(type_), clock=self.clock, folder="/nowhere", start_loop=SameLoop)
-        nobody = Connector(self.clock, cast("Any", None))
-        fleet = Fleet(nobody, self._host, self.clock, lambda _: None)
+        catalog = catalog_of(type_)
+        catalog.load(NAME)  # in a thread, while the virtual time must stand still
+        self._host = ProviderHost(catalog, clock=self.clock, folder="/nowhere", start_loop=SameLoop)
+        self.fleet = Fleet(NoAccess(self.clock, cast("Any", None)), self._host, self.clock, lambda _: None)
         key = NodeKey(LOCAL, own) if own else None
         self.hub = Allocating(
-            self.api.client, fleet, self._host, self.clock, lambda: 10.0, "hub-0", self.reported, lambda: (), key
+            self.api.client, self.fleet, self._host, self.clock, lambda: 10.0, "hub-0", self.reported, lambda: (), key
         )
+        self.fleet.on_nodes = self.hub.nodes_changed
         self.account = account("main")
         self.spec = AllocationsSpec({"main": self.account}, enforce=True, limits=AllocationLimits(moves=1.0))
         ids = {name: self.add_node(name) for name in ("n1", "n2", "n3")}
@@ -289,6 +291,7 @@ class Scene:
 
     async def __aexit__(self, *_: object) -> None:
         await self.hub.close()
+        await self.fleet.close()
         await self._host.close()
 
 

@@ -58,7 +58,9 @@ class Desk:
             yield self
 
         type_ = ProviderType("desk", addresses=AddressType(open=enter, config=NoConfig))  # type: ignore[arg-type]
-        self._host = ProviderHost(catalog_of(type_), clock=self.clock, folder="/nowhere", start_loop=SameLoop)
+        catalog = catalog_of(type_)
+        catalog.load("desk")  # in a thread, while the virtual time must stand still
+        self._host = ProviderHost(catalog, clock=self.clock, folder="/nowhere", start_loop=SameLoop)
         fleet = Fleet(cast("Any", None), self._host, self.clock, anything)
         sites = Sites(self.api.client, fleet, self.clock, self.clock.now, anything, anything)
         self.executor = Executor(self.api.client, sites, self.fence, self.clock, self.clock.now, anything)

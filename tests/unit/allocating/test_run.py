@@ -19,6 +19,7 @@ from hub.model import LOCAL
 from tests.support.allocations import KIND
 from tests.support.waiting import until
 from tests.unit.allocating.scene import ONE, TWO, Scene, account
+from tests.unit.observe.remote.test_fleet import cluster, registry
 
 VIRTUAL_TIME = True
 
@@ -39,7 +40,7 @@ async def test_a_cloud_is_asked_about_valid_addresses_inside_its_networks_only(s
     scene.allocate("bad", ["junk", "203.0.113.9", " 198.18.0.3", "198.18.0.3"])
     async with scene:
         await until(lambda: scene.entry("198.18.0.3", "bad").get("reason") == "NotReserved")
-        await until(lambda: scene.status()["attached"] == 2)
+        await until(lambda: scene.status().get("attached") == 2)
     assert scene.asked == {ONE, TWO, "198.18.0.3"}
     entries = {entry["address"]: (entry["state"], entry["reason"]) for entry in scene.status("bad")["addresses"]}
     assert entries["203.0.113.9"] == ("Invalid", "NotAllowed")
@@ -167,3 +168,51 @@ async def test_own_node_as_the_only_candidate(
         await asyncio.sleep(120)
     assert scene.cloud.holder_of(ONE) == ("n3" if moves else "n1")
     assert (scene.entry().get("reason", "") == "NoCandidate") is not moves
+
+
+# --- other clusters, and broken accounts ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "outdated", "moves"),
+    [("active", False, True), ("active", True, False), ("standby", False, False), ("frozen", False, False)],
+)
+async def test_only_a_cluster_that_is_active_and_current_loses_an_address(
+    monkeypatch: pytest.MonkeyPatch, state: str, *, outdated: bool, moves: bool
+) -> None:
+    """In another cluster the drained node m1 keeps its address; no label is changed, and the status says why."""
+    scene = Scene(monkeypatch)
+    scene.spec = replace(scene.spec, accounts={"main": replace(scene.account, clusters=(LOCAL, "eu"))})
+    nodes = {name: replace(scene.cloud.add_instance(name), unschedulable=name == "m1") for name in ("m1", "m2")}
+    scene.cloud.reserve("198.18.0.3")
+    scene.cloud.hold("198.18.0.3", "m1")
+    entry = {"address": "198.18.0.3", "state": "Attached", "node": "m1", "instance": "z1/m1"}
+    scene.allocate("remote", ["198.18.0.3"], {"cluster": "eu", "addresses": [entry]}, cluster="eu")
+    async with scene:
+        scene.fleet.update(registry(cluster("eu", state="active")))
+        unit = scene.fleet.clusters["eu"]
+        unit._store.replace(nodes, "1")
+        unit.answered()
+        unit.mismatch = "another cluster answers" if outdated else ""
+        scene.fleet.update(registry(cluster("eu", state=state)))
+        scene.hub.cluster_changed("eu")
+        await asyncio.sleep(120)
+        assert bool(scene.cloud.effects or scene.hub.executor.running) is moves
+        reason = scene.condition("Stalled", "remote").get("reason")
+        assert (reason == "ClusterUnknown") is not moves
+        assert scene.status()["attached"] == 2
+
+
+async def test_an_account_with_a_mistake_is_frozen_and_named(scene: Scene) -> None:
+    """Its allocations are Stalled with the mistake; nothing is asked or changed for them, and other accounts go on."""
+    broken = {"bad": "allocations.clouds.bad.addresses: missing"}
+    scene.spec = replace(scene.spec, broken=broken)
+    scene.cloud.reserve("198.18.0.3")
+    scene.allocate("frozen", ["198.18.0.3"], cloud={"account": "bad"})
+    async with scene:
+        await until(lambda: scene.condition("Stalled", "frozen"))
+        await until(lambda: scene.status().get("attached") == 2)
+    stalled = scene.condition("Stalled", "frozen")
+    assert (stalled["status"], stalled["reason"]) == ("True", "AccountBroken")
+    assert stalled["message"] == f"account bad is frozen: {broken['bad']}"
+    assert "198.18.0.3" not in scene.asked
