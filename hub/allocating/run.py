@@ -518,7 +518,11 @@ class Allocating:
         old = allocation.entries
         for entry in status.addresses:
             before = old.get(entry.address)
-            if entry.state != "Attached" or not entry.node or (before is not None and before.node == entry.node):
+            if (
+                entry.state not in ("Attached", "Leaving") or not entry.node
+            ):  # Leaving: the node is drained, for example
+                continue
+            if before is not None and before.node == entry.node:
                 continue
             if before is not None and before.state == "RollingBack":
                 self._reporter.happened(object_, "AddressRestored", f"{entry.address} is back on node {entry.node}")

@@ -19,6 +19,8 @@ from hub.allocating.run import Allocating
 from hub.allocations.spec import NetIPAllocation, stamp
 from hub.allocations.view import NodeKey
 from hub.errors import Conflict, NotFound
+from hub.events.allocations import EventReporter
+from hub.events.recorder import Recorder
 from hub.kube.client import Client
 from hub.model import LOCAL, Finding
 from hub.observe.providers.host import ProviderHost
@@ -35,6 +37,7 @@ from tests.unit.observe.remote.test_fleet import NoAccess
 ONE, TWO = "198.18.0.1", "198.18.0.2"
 BLOCK: Final = IPv4Network("198.18.0.0/24")
 NODES: Final = "/api/v1/nodes"
+EVENTS: Final = "/apis/events.k8s.io/v1/events"
 LISTS: Final = {"nodes": "NodeList", "pods": "PodList", "netipallocations": "NetIPAllocationList"}
 
 
@@ -126,6 +129,9 @@ class FakeApi:
             case "GET" if (kind := LISTS.get(path.rpartition("/")[2])) is not None:
                 found = [one for name, one in self.objects.items() if _in(path, name) and _selected(one, params)]
                 return {"kind": kind, "metadata": {"resourceVersion": str(self._version)}, "items": found}
+            case "POST" if path.endswith("/events"):
+                path = f"{path}/{sent['metadata']['name']}"
+                self.put(path, sent)
             case "POST" if path.endswith("/eviction"):
                 self.remove(self._existing(path.removesuffix("/eviction")))
                 return {}
@@ -170,24 +176,17 @@ def _selected(object_: Object, params: Mapping[str, str]) -> bool:
     return not node_name or object_.get("spec", {}).get("nodeName") == node_name
 
 
-class Recorded:
-    """What is reported about the allocations; a :class:`hub.allocating.run.Reporter`."""
+class Reported(EventReporter):
+    """Sends Events, and keeps the present findings about each allocation."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
         self.findings: dict[str, list[Finding]] = {}
-        self.occurrences: list[tuple[str, str]] = []
 
     def found(self, allocation: NetIPAllocation, findings: Sequence[Finding]) -> None:
-        """Keep the last findings."""
+        """Keep the findings."""
         self.findings[allocation.metadata.name] = list(findings)
-
-    def happened(self, allocation: NetIPAllocation, reason: str, message: str) -> None:
-        """Keep the occurrence."""
-        self.occurrences.append((reason, message))
-
-    def ended(self, name: str) -> None:
-        """Forget the allocation."""
-        self.findings.pop(name, None)
+        super().found(allocation, findings)
 
 
 class Scene:
@@ -205,7 +204,8 @@ class Scene:
         self.cloud = SimulatedCloud(self.clock)
         self.cloud.latency = 0.05  # an answer must be newer than what happened before it
         self.asked: set[str] = set()
-        self.reported = Recorded()
+        self._recorder = Recorder(self.api.client, self.clock, lambda: True, "hub-0")
+        self.reported = Reported(self._recorder)
         asked = self.asked
 
         class Noting(SimulatedProvider):
@@ -280,16 +280,23 @@ class Scene:
         """The reasons of the present findings about an allocation."""
         return [finding.reason for finding in self.reported.findings.get(name, ())]
 
+    def events(self, name: str = "web") -> dict[str, str]:
+        """The reasons of the Events on an allocation, each with the last note."""
+        found = [one for path, one in self.api.objects.items() if _in(EVENTS, path)]
+        return {event["reason"]: event["note"] for event in found if event["regarding"]["name"] == name}
+
     def written(self) -> list[tuple[str, str]]:
-        """Method and path of the changes that the API server was asked for, without statuses."""
-        return [(method, path) for method, path, _ in self.api.log if not path.endswith("/status")]
+        """Method and path of the changes that the API server was asked for, without statuses and Events."""
+        return [(method, path) for method, path, _ in self.api.log if not path.endswith(("/status", "/events"))]
 
     async def __aenter__(self) -> Self:
+        self._sending = asyncio.create_task(self._recorder.run())
         self.hub.update(self.spec)
         self.hub.set_leading(leading=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._sending.cancel()
         await self.hub.close()
         await self.fleet.close()
         await self._host.close()
