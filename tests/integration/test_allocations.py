@@ -47,6 +47,14 @@ class Scene:
         """The status of an allocation."""
         return self.api.get(f"{PATH}/{name}").get("status", {})
 
+    def events(self) -> dict[str, set[str]]:
+        """The notes of the Events on the allocation, by reason."""
+        found: dict[str, set[str]] = {}
+        for event in self.api.list("/apis/events.k8s.io/v1/namespaces/default/events"):
+            if (event["regarding"]["kind"], event["regarding"]["name"]) == ("NetIPAllocation", "web"):
+                found.setdefault(event["reason"], set()).add(event["note"])
+        return found
+
     def awaits(self, count: int = 2, timeout: float = 20.0) -> list[str]:
         """Wait until so many addresses are attached and labelled; returns their nodes."""
 
@@ -98,20 +106,29 @@ allocations:
 """
 
 
-def test_addresses_are_attached_and_follow_a_drain(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_addresses_are_attached_and_follow_a_drain(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Two addresses get nodes; when one of these is cordoned, its address moves to the third; labels follow.
 
-    The log names each address, its instance and the account.
+    The third one is the node of the hub, which comes last. The log names each address, its instance and the account,
+    and Events on the allocation tell the same.
     """
     caplog.set_level("INFO", "hub.allocating")
+    monkeypatch.setenv("NODE_NAME", "n1")
     with RunningHub(scene.world):
         first = scene.awaits()
+        assert first == ["n2", "n3"]
         scene.cordon(first[0])
-        free = ({"n1", "n2", "n3"} - set(first)).pop()
-        eventually(lambda: scene.holders() == sorted([first[1], free]), 60)
+        eventually(lambda: scene.holders() == ["n1", "n3"], 60)
         scene.awaits()
+        eventually(lambda: "AddressMoved" in scene.events())
         assert scene.cloud.instance(first[0]).ephemeral, "the drained node has its ephemeral address again"
-    address = next(address for address in ADDRESSES if scene.cloud.holder_of(address) == free)
+    address = next(address for address in ADDRESSES if scene.cloud.holder_of(address) == "n1")
+    assert scene.events() == {
+        "AddressAttached": {f"{one} is attached to node {first[one != address]}" for one in ADDRESSES},
+        "AddressMoved": {f"{address} moved from node n2 to n1 (Drained)"},
+    }
     told = [text for text in caplog.messages if address in text]
     assert any(text.startswith(f"account main: detach {address} from ") for text in told), told
     assert any(text.startswith(f"account main: attach {address} to ") for text in told), told
