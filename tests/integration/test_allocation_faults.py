@@ -18,7 +18,7 @@ from tests.support.allocations import CRD, DEFINITION, KIND
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.faults.proxy import Fault, Kind, Proxy, ProxyThread, answer, where
-from tests.support.hub import RunningHub
+from tests.support.hub import RunningHub, add_node
 from tests.support.killing.stage import serving_certificate
 from tests.support.waiting import eventually
 
@@ -197,15 +197,22 @@ def test_an_allocation_that_is_created_again_in_a_move_gets_its_address(scene: S
     assert scene.cloud.holder_of(TWO) == "n2"
 
 
-def test_a_target_that_no_longer_fits_is_replaced_or_kept_with_one_record(scene: Settled) -> None:
-    """The nodeSelector changes in mid-move: the move ends at a node, its label follows, and n2 keeps its address."""
+def test_a_target_that_no_longer_fits_is_replaced(scene: Settled, hub_cluster: ApiServer) -> None:
+    """The nodeSelector and the order of the list change during the detach: the address goes to n4 instead of n3."""
+    made = scene.cloud.add_instance("n4", ephemeral=True)
+    add_node(hub_cluster, "n4")
+    scene.api.patch("/api/v1/nodes/n4", {"spec": {"providerID": made.provider_id}})
+    for name in ("n1", "n2", "n4"):
+        scene.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"role": "edge"}}})
     with RunningHub(scene.world):
         eventually(lambda: scene.status().get("attached") == 2, 15)
-        scene.cloud.operations(1.0)
+        scene.cloud.operations(3.0)
         scene.cordon("n1")
-        eventually(lambda: "operation" in scene.entry().get("move", {}), 20)
-        scene.api.patch(f"{KIND}/web", {"spec": {"reservedIPs": [TWO, ONE]}})
-        scene.moved()
+        move = eventually(lambda: "operation" in (found := scene.entry().get("move", {})) and found, 30)
+        assert (move["phase"], move["to"]) == ("Detaching", "n3")
+        scene.api.patch(f"{KIND}/web", {"spec": {"reservedIPs": [TWO, ONE], "nodeSelector": {"role": "edge"}}})
+        scene.cloud.operations(0.1)
+        scene.moved(to="n4")
 
 
 # --- the hub cluster ---------------------------------------------------------------------------------------

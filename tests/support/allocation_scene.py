@@ -116,12 +116,12 @@ class Settled:
             assert self.labelled() == ["n1", "n2"]
             time.sleep(0.1)
 
-    def moved(self, timeout: float = 30.0) -> None:
-        """Wait until ONE is at n3, its label follows, n1 has its ephemeral address back, and no record is left."""
+    def moved(self, timeout: float = 30.0, to: str = "n3") -> None:
+        """Wait until ONE is at the node ``to``, its label follows, n1 has its ephemeral address back, and no record is left."""
 
         def check() -> bool:
-            assert self.cloud.holder_of(ONE) == "n3", (self.entry(), self.status())
-            assert self.labelled() == ["n2", "n3"], self.entry()
+            assert self.cloud.holder_of(ONE) == to, (self.entry(), self.status())
+            assert self.labelled() == ["n2", to], self.entry()
             assert self.entry().get("state") == "Attached", self.entry()
             assert "move" not in self.entry(), self.entry()
             assert self.cloud.instance("n1").ephemeral == EPHEMERAL
