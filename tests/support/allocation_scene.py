@@ -117,7 +117,7 @@ class Settled:
             time.sleep(0.1)
 
     def moved(self, timeout: float = 30.0, to: str = "n3") -> None:
-        """Wait until ONE is at the node ``to``, its label follows, n1 has its ephemeral address back, and no record is left."""
+        """Wait until ONE is at ``to``, its label follows, n1 has its ephemeral address back, and no record is left."""
 
         def check() -> bool:
             assert self.cloud.holder_of(ONE) == to, (self.entry(), self.status())
