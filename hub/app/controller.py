@@ -33,12 +33,15 @@ BEAT: Final = 1.0
 """Seconds between two heartbeats."""
 APPROVES: Final = "; hub approve cloud/"
 """How the end of a message begins that names an approval."""
+WITHOUT_INGRESS: Final = (
+    "kubectl patch service {name} -n {namespace} "
+    '--subresource=status --type=merge -p \'{{"status":{{"loadBalancer":null}}}}\''
+)
 INSTEAD: Final = {
     "NodeDeletionWithheld": "; if its machine is gone for good, kubectl delete node {name} deletes it",
     "WrongAccount": "; if it is, kubectl delete node {name} deletes the Node",
-    "ForeignLoadBalancer": "; if neither is so, this lets the hub make one: "
-    "kubectl patch service {name} -n {namespace} "
-    '--subresource=status --type=merge -p \'{{"status":{{"loadBalancer":null}}}}\'',
+    "ForeignLoadBalancer": "; if neither is so, this lets the hub make one: " + WITHOUT_INGRESS,
+    "LoadBalancerVanished": "; if they were deleted, this lets the hub make new ones: " + WITHOUT_INGRESS,
 }
 """Reason of a finding -> what to do where no approval is possible; for other reasons time does it."""
 

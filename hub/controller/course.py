@@ -28,6 +28,8 @@ WINDOW: Final = 600.0
 """Most times that the same write is made within so many seconds while the Service and its nodes are the same."""
 SOON: Final = 5.0
 """Seconds until a write that is not visible yet is looked for again."""
+LOOK_AGAIN: Final = 60.0
+"""Seconds until lists that lack several recorded objects are looked at again."""
 NEVER: Final = float("-inf")
 PUBLISHES: Final = "write the Service's ingress and record"
 
@@ -330,8 +332,8 @@ def summaries(act: Act | None, planned: Sequence[Planned], *, removing: bool) ->
 
 def _before_creation(scene: Scene, memory: Memory, step: Step) -> Hold | Observe | Rest | None:
     """What must come before a creation."""
-    if (foreign := _foreign(scene)) is not None:
-        return foreign
+    if (withheld := _foreign(scene) or _vanished(scene, memory)) is not None:
+        return withheld
     if (old := _old(scene, _visible_at(scene, memory, {step.creates}), step.summary)) is not None:
         return old
     intended = scene.record.intent.make if scene.record.intent is not None else ()
@@ -368,6 +370,30 @@ def _foreign(scene: Scene) -> Rest | None:
     return Rest("withheld", text, None, Finding("ForeignLoadBalancer", text))
 
 
+def _vanished(scene: Scene, memory: Memory) -> Rest | None:
+    """Several recorded objects are missing at once: rather the cloud's lists are wrong than that all were deleted."""
+    service, ids = scene.service, scene.record.ids
+    lost = sorted(_lost(scene, memory))
+    if len(lost) < 2 or not service.ingress:
+        return None
+    digest = approval_hash("cloud-lost", scene.cluster, service.namespace, service.name, service.uid, sorted(ids))
+    if scene.approved(digest):
+        return None
+    text = (
+        f"the cloud's lists lack {len(lost)} recorded objects of Service {service.namespace}/{service.name}: "
+        f"{', '.join(f'{kind} {ids[kind]}' for kind in lost)}; nothing is made in their place while the lists may be "
+        f"wrong; hub approve cloud/{scene.cluster} {digest} lets the hub make new ones"
+    )
+    return Rest("withheld", text, LOOK_AGAIN, Finding("LoadBalancerVanished", text))
+
+
+def _lost(scene: Scene, memory: Memory) -> set[str]:
+    """Kinds whose recorded object is not listed, and was not deleted or made by this process."""
+    record = scene.record
+    lost = (set(record.made) & record.ids.keys()) - scene.found.keys() - memory.created()
+    return {kind for kind in lost if not memory.deleted(kind, record.ids[kind])}
+
+
 def _visible_at(scene: Scene, memory: Memory, kinds: Collection[str]) -> float:
     """When all objects of these kinds that may exist are visible."""
     intent, service = scene.record.intent, scene.service
@@ -375,9 +401,7 @@ def _visible_at(scene: Scene, memory: Memory, kinds: Collection[str]) -> float:
     intended = intent is not None and set(kinds) & (set(intent.make) - memory.intends)
     # An earlier process may have made them seconds ago: the record names them, or nothing is recorded at all. Lists may
     # still show an older object of the kind, so a deletion counts only for the object that was deleted.
-    lost = (set(kinds) & set(scene.record.made) & scene.record.ids.keys()) - scene.found.keys() - memory.created()
-    lost = {kind for kind in lost if not memory.deleted(kind, scene.record.ids[kind])}
-    if intended or lost or (service.held and not scene.kept.valid):
+    if intended or set(kinds) & _lost(scene, memory) or (service.held and not scene.kept.valid):
         at = max(at, memory.born + LAG)
     return at
 

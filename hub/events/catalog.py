@@ -471,6 +471,14 @@ _LASTING: Final[tuple[_Lasting, ...]] = (
         "correct `cloud.clusterName`, or `hub approve` with the hash in the message",
     ),
     (
+        "LoadBalancerVanished",
+        "Service",
+        _BALANCERS,
+        "Withhold",
+        "several objects of a working balancer are missing in the cloud's lists at once: no second balancer is made",
+        "if they were deleted, `hub approve` with the hash in the message; else wait until the cloud lists them again",
+    ),
+    (
         "ClusterNameChanged",
         "Service",
         _BALANCERS,
@@ -563,6 +571,11 @@ _PLUGIN_FINDINGS: Final = (
         "DuplicateCloudObject",
         "the cloud has a second object of the balancer's name, which the hub did not make",
         "delete the one that is not used, as the message says",
+    ),
+    (
+        "ListIncomplete",
+        "an object that is in use is missing in the cloud's lists: nothing is made in its place",
+        "if it lasts, ask the cloud",
     ),
     (
         "CloudNameTaken",

@@ -186,3 +186,24 @@ async def test_ten_minutes_of_outage_remove_nothing(
             await outage.later(100.0)
             await until(lambda: gone not in outage.seen)
             assert await outage.left() == outage.targets() == [name for name in outage.names if name != gone]
+
+
+@pytest.mark.parametrize("fault", ["empty", "half"])
+async def test_lists_without_balancers_make_no_second_one(
+    hub_cluster: ApiServer, remote_clusters: Sequence[ApiServer], tmp_path: Path, fault: str
+) -> None:
+    """All lists lack objects for ten minutes: nothing is made, changed or published; afterwards all is as it was."""
+    with BrightboxThread() as cloud:
+        scene = BrightboxScene.create(hub_cluster, remote_clusters[0], tmp_path, cloud)
+        async with running(scene) as outage:
+            writes, ingress = scene.writes, scene.hostnames()
+            await outage.down(*outage.names[NODES // 2 :])  # so that the cloud is asked in each step
+            outage.fail(fault)
+            await outage.later(OUTAGE)
+            await until(lambda: not outage.ready)
+            assert scene.writes == writes
+            outage.heal()
+            await outage.later(OUTAGE)
+            await until(lambda: outage.ready)
+            assert scene.writes == writes
+            assert scene.hostnames() == ingress

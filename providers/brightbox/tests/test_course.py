@@ -325,6 +325,29 @@ async def test_a_cloud_ip_that_is_mapped_elsewhere_is_never_taken(it: Scene) -> 
     assert [text.rpartition("/")[2] for text in writes] == [it.only("load_balancers")["id"], "remove_servers"]
 
 
+@pytest.mark.parametrize("collection", ["load_balancers", "cloud_ips", "server_groups", "firewall_policies"])
+async def test_an_object_that_only_its_list_lacks_is_not_made_again(it: Scene, collection: str) -> None:
+    """Another object refers to it, so its list is not complete."""
+    await it.settle(balancer())
+    it.killed()
+    id_, seen = it.only(collection)["id"], await it.observe(balancer())
+    kind = next(kind for kind, found in seen.objects.items() if id_ in found)
+    planned = it.cloud.balancers.plan(balancer(), seen.changed(kind, lambda found: found.pop(id_)), it.record)
+    assert [item.reason for item in planned if isinstance(item, Wait)] == ["ListIncomplete"]
+    assert [item for item in planned if isinstance(item, Step)] == []
+
+
+async def test_lists_without_any_object_are_not_believed(it: Scene) -> None:
+    """Every account has a default server group: without it nothing is made, and nothing counts as deleted."""
+    await it.settle(balancer())
+    it.killed()
+    it.fake.fail("empty", times=None, method="GET")
+    for want in (balancer(), None):
+        [planned] = await it.plan(want)
+        assert isinstance(planned, Wait)
+        assert planned.reason == "ListIncomplete"
+
+
 async def test_an_unknown_cloud_ip_is_refused(it: Scene) -> None:
     """CloudIPNotFound; nothing is made, and a hostile id is only quoted."""
     cases: list[dict[str, Any]] = [{"address": "192.0.2.1"}, {"settings": {"cloudip_allocations": ("cip-../servers",)}}]

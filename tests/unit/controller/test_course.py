@@ -229,6 +229,30 @@ def test_a_balancer_of_another_controller_is_left_alone() -> None:
     assert isinstance(ensure(view._replace(approved=lambda asked: asked == digest), memory()), Hold)
 
 
+def test_a_balancer_of_which_several_objects_vanish_is_not_made_again() -> None:
+    """Lists that lack them may be wrong: an operator approves that they are made anew. A single one is made at once."""
+    view = scene(READY, DONE, (ADDRESS, BALANCER))
+    act = ensure(view, memory())
+    assert state(act) == ("withheld", "LoadBalancerVanished")
+    assert isinstance(act, Rest)
+    assert act.after is not None
+    assert "address a-1, balancer b-1" in act.message
+    digest = act.message.split("cloud/eu ")[1].split()[0]
+    for other in (
+        view._replace(approved=lambda asked: asked == digest),
+        view._replace(found={"address": "a-1"}, planned=(BALANCER,)),
+        view._replace(service=HELD),
+    ):
+        assert isinstance(ensure(other, memory()), Hold)
+
+
+def test_what_this_process_deleted_has_not_vanished() -> None:
+    """A failed balancer that was deleted, and an address that is not needed any more, are no reason to wait."""
+    known = memory()
+    known.performed(DELETE, Done(), NOW - 1)
+    assert isinstance(ensure(scene(READY, DONE, (ADDRESS, BALANCER)), known), Hold)
+
+
 @pytest.mark.parametrize("service", [READY, HELD, replace(READY, finalizers=())])
 def test_a_balancer_that_is_found_is_adopted_with_one_write(service: BalancedService) -> None:
     """What the original made needs no write to the cloud, and may be deleted with the Service."""

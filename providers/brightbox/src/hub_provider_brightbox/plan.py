@@ -27,7 +27,7 @@ from hub_provider_brightbox.inventory import (
 )
 from hub_provider_brightbox.ours import ours
 from hub_provider_brightbox.removal import SETTLING, gone, locked, removal, settling
-from hub_provider_brightbox.shapes import Object, part_id
+from hub_provider_brightbox.shapes import Object, as_objects, part_id
 from hub_provider_brightbox.steps import NEW, TITLES, UNDONE
 
 SOON: Final = 100
@@ -51,6 +51,9 @@ def plan(want: Balancer | None, seen: Inventory, record: Record) -> Sequence[Pla
     if account and seen.account not in ("", account):
         text = f"the API client belongs to account {seen.account}, and the load balancer to {account}"
         return (Refused("WrongAccount", f"{text}; configure an API client of that account"),)
+    if account and not seen.account:
+        text = f"no list shows an object of account {account}, and every account has a default server group"
+        return (Wait("ListIncomplete", text, PERSON),)
     if want is None:
         return tuple(removal(seen, record))
     course = _Course(want, seen, record)
@@ -115,7 +118,7 @@ class _Course:
         self._check()
         address = self._address()
         yield from self.notices()
-        if (problem := self._in_use(address)) is not None:
+        if (problem := self._unlisted() or self._in_use(address)) is not None:
             yield from self.nodes_only()
             yield problem
             return
@@ -192,6 +195,22 @@ class _Course:
 
     def _mapped(self) -> list[Object]:
         return mapped(self._seen, {self._balancer["id"]}) if self._balancer is not None else []
+
+    def _unlisted(self) -> Wait | None:
+        """A recorded object that another one refers to, and that no list shows: nothing is made in its place."""
+        balancer, address = self._balancer or {}, self._ours.found.get("cloud_ip") or {}
+        users: Sequence[tuple[Kind, Object, set[str]]] = (
+            ("load_balancer", address, {mapped_to(address)}),
+            ("cloud_ip", balancer, {str(each.get("id")) for each in as_objects(balancer.get("cloud_ips"))}),
+            ("server_group", self._policy or {}, {part_id(self._policy or {}, "server_group")}),
+            ("firewall_policy", self._group or {}, {part_id(self._group or {}, "firewall_policy")}),
+        )
+        for kind, user, named in users:
+            id_ = self._record.ids.get(kind)
+            if id_ in named and id_ not in self._seen.of(kind):
+                text = f"{TITLES[kind]} {id_} is in no list, but {user['id']} refers to it"
+                return Wait("ListIncomplete", text, SETTLING)
+        return None
 
     def _in_use(self, address: Object | None) -> Wait | None:
         """A Cloud IP that is mapped elsewhere is never taken away."""
