@@ -8,6 +8,7 @@ created, and the finalizer stays.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -26,6 +27,8 @@ LAG: Final = 30.0
 REPEATS: Final = 3
 WINDOW: Final = 600.0
 """Most times that the same write is made within so many seconds while the Service and its nodes are the same."""
+TOGETHER: Final = 10.0
+"""Services that were made within so many seconds are looked at once more at the same time, and share an observation."""
 SOON: Final = 5.0
 """Seconds until a write that is not visible yet is looked for again."""
 LOOK_AGAIN: Final = 60.0
@@ -452,7 +455,10 @@ def _confirmed(scene: Scene, memory: Memory) -> Observe | Rest | None:
     written = memory.writes or scene.record.intent is not None
     if not written or scene.begun >= after or scene.found.keys() <= memory.created():
         return None
-    return Observe(after) if after <= scene.now else Rest("ready", "", after - scene.now)
+    if after <= scene.now:
+        return Observe(after)
+    together = math.ceil(after / TOGETHER) * TOGETHER
+    return Rest("ready", "", together - scene.now)
 
 
 def _stored(entry: Ingress) -> Ingress:

@@ -367,6 +367,10 @@ def test_what_a_new_process_built_on_listed_objects_is_looked_at_again() -> None
     young.published(Publish(DONE.record, INGRESS), NOW - 5)
     view = scene(READY, DONE, (), found=FOUND, ingress=INGRESS)
     assert ensure(view, young) == Rest("ready", "", 20.0)
+    for born in (NOW - 10, NOW - 19):
+        young.born = born
+        assert ensure(view, young) == Rest("ready", "", 20.0)  # both at the same time
+    young.born = NOW - 10
     assert ensure(view._replace(now=NOW + 20), young) == Observe(NOW + 20)
     assert ensure(view._replace(now=NOW + 20, begun=NOW + 20), young) == Rest("ready")
 
