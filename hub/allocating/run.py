@@ -518,9 +518,8 @@ class Allocating:
         old = allocation.entries
         for entry in status.addresses:
             before = old.get(entry.address)
-            if (
-                entry.state not in ("Attached", "Leaving") or not entry.node
-            ):  # Leaving: the node is drained, for example
+            # On a node that is drained meanwhile, an address is Leaving as soon as it is attached.
+            if entry.state not in ("Attached", "Leaving") or not entry.node:
                 continue
             if before is not None and before.node == entry.node:
                 continue
