@@ -50,7 +50,9 @@ PROOF: Final = TWICE + 0.5
 """Seconds within which a second answer about a node with a label is asked for."""
 FROZEN: Final = ("Stalled", "True", "CloudFailed")
 """Type, status and reason of the condition of an allocation whose account had a terminal error."""
-NEVER_ASKED: Final = "the cloud is not asked: it is not in the addresses of the account"
+NEVER_ASKED: Final = (
+    "the address is outside of the account's addresses in clusters.yaml, so the cloud is not asked about it"
+)
 OUTDATED_CRD: Final = "the NetIPAllocation CRD has no status: hub allocations crd | kubectl apply -f -"
 
 

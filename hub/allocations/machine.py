@@ -154,7 +154,7 @@ def endless(scene: Scene, situation: Situation) -> str:
     why = f": {situation.message}" if situation.message else ""
     return (
         f"{situation.address}: {DOING[move.phase]} node {node} has not ended within {STALLED / 60:g} minutes"
-        f"{operation}{why}; check at the cloud what delays it. The hub continues when it ends"
+        f"{operation}{why}; look at the address in the cloud. The hub goes on as soon as the cloud says where it is"
     )
 
 

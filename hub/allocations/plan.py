@@ -74,7 +74,10 @@ def plan(view: View, now: float) -> Plan:
 def _within_limits(view: View) -> View:
     """The view; nothing is known about a cluster with too many nodes."""
     large = {
-        name: Site(name, problem=f"cluster {name} has {len(site.machines)} nodes, more than {MOST_NODES}")
+        name: Site(
+            name,
+            problem=f"cluster {name} has {len(site.machines)} nodes; addresses move in clusters of up to {MOST_NODES}",
+        )
         for name, site in view.sites.items()
         if len(site.machines) > MOST_NODES
     }

@@ -38,12 +38,13 @@ WITHOUT_INGRESS: Final = (
     '--subresource=status --type=merge -p \'{{"status":{{"loadBalancer":null}}}}\''
 )
 INSTEAD: Final = {
-    "NodeDeletionWithheld": "; if its machine is gone for good, kubectl delete node {name} deletes it",
-    "WrongAccount": "; if it is, kubectl delete node {name} deletes the Node",
-    "ForeignLoadBalancer": "; if neither is so, this lets the hub make one: " + WITHOUT_INGRESS,
-    "LoadBalancerVanished": "; if they were deleted, this lets the hub make new ones: " + WITHOUT_INGRESS,
+    "NodeDeletionWithheld": "; if its machine is gone for good, delete the Node: kubectl delete node {name}",
+    "WrongAccount": " If it is, delete the Node: kubectl delete node {name}",
+    "ForeignLoadBalancer": "; if no other controller has one and --cluster-name is right, this permits a new one: "
+    + WITHOUT_INGRESS,
+    "LoadBalancerVanished": "; if they were deleted, this permits new ones: " + WITHOUT_INGRESS,
 }
-"""Reason of a finding -> what to do where no approval is possible; for other reasons time does it."""
+"""Reason of a finding -> what to do where no approval is possible; other reasons end by themselves."""
 
 
 @dataclass(frozen=True, slots=True)

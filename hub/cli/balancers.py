@@ -26,7 +26,7 @@ def balancers(ctx: click.Context, /, cluster: str | None, registry: str | None, 
     With --registry the command asks the clusters and the clouds itself, once, and writes nothing; with --server it
     asks a running hub.
 
-    Exit codes: 0 ok, 1 no such cluster, 3 error, 4 a cluster or its cloud is not known now.
+    Exit codes: 0 ok, 2 no such cluster, 3 error, 4 a cluster or its cloud is not known now.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     asked = server_or_registry(given, registry)

@@ -198,7 +198,7 @@ def cloud_controller(ctx: click.Context, /, **given: Any) -> int:
         for host in options.allow_api_hosts:
             click.echo(f"hub run needs --allow-api-host {host}", err=True)
         if rest := _given(ctx, NOT_IN_REGISTRY):
-            click.echo(f"not in a registry: {' '.join(rest)}; see hub run --help", err=True)
+            click.echo(f"clusters.yaml has no field for {' '.join(rest)}: left out", err=True)
         return Exit.OK
     return in_loop(_serve(options, _address(given), (given["tls_cert_file"], given["tls_private_key_file"])))
 

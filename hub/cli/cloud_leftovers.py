@@ -1,6 +1,6 @@
-"""``hub purge --cloud``: deletes the objects of a cluster in its cloud whose Service does not exist.
+"""``hub purge --cloud``: deletes the objects of a cluster in its cloud that no Service needs.
 
-It may run beside a hub: neither of them touches what the other works on, since here only names without a Service go.
+It may run beside a hub: neither of them touches what the other works on, since here only what no Service needs goes.
 """
 
 from __future__ import annotations

@@ -59,11 +59,11 @@ def approve(
     """Approve a withheld removal: the endpoints that were shown with HASH, or fewer of them, and no others.
 
     SUBJECT is NAMESPACE/SERVICE, cluster/NAME, allocation/NAME (moves of reserved addresses), cloud/CLUSTER
-    (deletions of Nodes, nodes that leave balancers, balancers of other controllers, deletions of balancers without a
-    Service) or registry. Without arguments, list the removals that are withheld, each with the command that approves
-    it. They are read from the running hub (--server) if it leads, else from its slices, which know only removals of
-    Services. A hash that stands for none of them is refused. If the running hub has another owner than --owner, the
-    hub's own is used.
+    (deletions of Nodes, nodes that leave balancers, deletions of what no Service needs, and a new balancer although
+    another controller may have one or the cloud does not list the old one) or registry. Without arguments, list the
+    removals that are withheld, each with the command that approves it. They are read from the running hub (--server)
+    if it leads, else from its slices, which know only removals of Services. A hash that stands for none of them is
+    refused. If the running hub has another owner than --owner, the hub's own is used.
 
     An approval is valid for an hour and is kept in the ConfigMap endpointslice-hub-approvals-OWNER of the hub's
     namespace; a running hub acts on it at once.
@@ -130,7 +130,7 @@ def _annotate(ctx: click.Context, target: str, kubeconfig: str | None, *, paused
     "--cloud",
     type=cluster_name,
     metavar="CLUSTER",
-    help="Delete the objects in this cluster's cloud whose Service does not exist; needs --registry.",
+    help="Delete the objects in this cluster's cloud that no Service needs; needs --registry.",
 )
 @click.option("--yes", is_flag=True, help="Delete without asking for confirmation.")
 @click.option("--dry-run", is_flag=True, help="List what would be deleted, delete nothing.")

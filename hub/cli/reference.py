@@ -27,9 +27,9 @@ the commands; `hub COMMAND --help` prints the same.
 
   | code | meaning |
   |---|---|
-  | 0 | done; nothing found |
-  | 1 | `plan`: something would change; `check`: the file has problems; others: nothing was found |
-  | 2 | wrong usage: unknown or contradicting options, an invalid argument, the name of an unknown cluster or Service |
+  | 0 | done; `plan`: nothing would change; `check`: no problem |
+  | 1 | `plan`: something would change; `check`: the file has problems; others: the subject was not found |
+  | 2 | wrong usage: unknown or contradicting options, an invalid argument, the name of an unknown cluster |
   | 3 | error: a file, a context, a permission, an API server |
   | 4 | a source is unknown, so the answer is incomplete |
   | 70 | a defect of the hub; `-v` shows the traceback |

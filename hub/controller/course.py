@@ -374,7 +374,7 @@ def _foreign(scene: Scene) -> Rest | None:
 
 
 def _vanished(scene: Scene, memory: Memory) -> Rest | None:
-    """Several recorded objects are missing at once: rather the cloud's lists are wrong than that all were deleted."""
+    """Several recorded objects are missing at once: it is likelier that lists are wrong than that all were deleted."""
     service, ids = scene.service, scene.record.ids
     lost = sorted(_lost(scene, memory))
     if len(lost) < 2 or not service.ingress:

@@ -1,4 +1,4 @@
-"""Objects under a cluster's name whose Service does not exist: reported, and deleted if the registry says so."""
+"""Objects under a cluster's name that no Service needs: reported, and deleted if the registry says so."""
 
 from __future__ import annotations
 
@@ -119,8 +119,11 @@ class Leftovers:
         digest = approval_hash("cloud-leftovers", self._site.name, sorted(alone))
         if self._site.approved(digest):
             return ""
-        text = f"{len(alone)} of {named} load balancers have no Service; hub approve cloud/{self._site.name} {digest}"
-        log.warning("cluster %s: %s deletes them", self._site.name, text)
+        text = (
+            f"not deleted: {len(alone)} of {named} names have no Service, and the list of Services may be wrong; "
+            f"hub approve cloud/{self._site.name} {digest} deletes them"
+        )
+        log.warning("cluster %s: %s", self._site.name, text)
         return text
 
     async def delete(self, name: str) -> Planned | None:

@@ -574,8 +574,8 @@ _PLUGIN_FINDINGS: Final = (
     ),
     (
         "ListIncomplete",
-        "an object that is in use is missing in the cloud's lists: nothing is made in its place",
-        "if it lasts, ask the cloud",
+        "the cloud's lists lack an object that another one refers to, or everything: nothing is made in its place",
+        "if it lasts, look for the object in the cloud",
     ),
     (
         "CloudNameTaken",

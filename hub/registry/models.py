@@ -307,7 +307,7 @@ class CloudLoadBalancers(Section):
     )
     resync: Duration | None = optional("How often the cloud is observed while nothing changes; at least 1m.", "10m")
     orphans: Literal["report", "delete"] | None = optional(
-        "What happens to objects of this clusterName whose Service does not exist.", "report"
+        "What happens to objects of this clusterName that no Service needs.", "report"
     )
 
 

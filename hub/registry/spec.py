@@ -168,7 +168,7 @@ class CloudBalancersSpec(msgspec.Struct, frozen=True):
         settle_max: the longest time after the first change, see :func:`hub.controller.services.follow_at`; None = the
             cloud's own.
         resync: time between two observations while nothing changes.
-        orphans: what happens to objects under this cluster's name whose Service does not exist.
+        orphans: what happens to objects under this cluster's name that no Service needs.
         concurrent: Services whose balancers are changed at once.
     """
 

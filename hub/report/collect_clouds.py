@@ -58,7 +58,7 @@ UNTAINTED: Final = Metric(
     ("cluster",),
 )
 LEFTOVERS: Final = Metric(
-    PREFIX + "leftovers", "gauge", "Names of objects in the cloud whose Service does not exist.", ("cluster",)
+    PREFIX + "leftovers", "gauge", "Names of objects in the cloud that no Service needs.", ("cluster",)
 )
 METRICS: Final = (
     DUTY,

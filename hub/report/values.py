@@ -317,7 +317,7 @@ class ClusterCloud(_Value, frozen=True):
         node_states: state -> number of Nodes.
         node_since: state -> since when the first of its Nodes has it, RFC 3339.
         nodes: in a Status only the first 20 that are neither ready nor foreign.
-        leftovers: objects in the cloud whose Service does not exist.
+        leftovers: objects in the cloud that no Service needs.
         approve: the command that approves withheld deletions of Nodes; "" if none is withheld.
     """
 

@@ -485,7 +485,7 @@ async def test_many_objects_without_a_service_need_an_approval(client: Client, h
         await scene.part._leftovers.look()
         assert set(left) <= scene.cloud.things.keys()
         text = scene.part.leftovers[0]
-        scene.site.approvals.add(text.split("cloud/eu ")[1].split(")")[0])
+        scene.site.approvals.add(text.split("cloud/eu ")[1].split()[0])
         await scene.part._leftovers.look()
         assert not set(left) & scene.cloud.things.keys()
 

@@ -41,7 +41,7 @@ def test_an_operation_that_does_not_end_stalls_the_allocation_after_ten_minutes(
     assert (found.status, found.reason) == ("True", "OperationStalled")
     assert found.message == (
         f"{A1}: attaching it to node n3 has not ended within 10 minutes (operation op-1); "
-        "check at the cloud what delays it. The hub continues when it ends"
+        "look at the address in the cloud. The hub goes on as soon as the cloud says where it is"
     )
 
 
@@ -123,7 +123,7 @@ def test_a_cluster_with_too_many_nodes_stalls_its_allocations() -> None:
     found = plan(replace(base, sites=full), NOW)
     condition = stalled(found)
     assert (condition.status, condition.reason) == ("True", "ClusterUnknown")
-    assert condition.message == "cluster local has 20001 nodes, more than 20000"
+    assert condition.message == "cluster local has 20001 nodes; addresses move in clusters of up to 20000"
     assert found.acts == ()
     [stored] = found.statuses["web"].addresses
     assert (stored.state, stored.node) == ("Unknown", "old")

@@ -64,8 +64,8 @@ def said(finding: Finding | None) -> str:
 @pytest.mark.parametrize(
     ("gone", "reason", "end"),
     [
-        (2, "NodeDeletionWithheld", "may go; if its machine is gone for good, kubectl delete node {} deletes it"),
-        (4, "WrongAccount", "is it the right account?; if it is, kubectl delete node {} deletes the Node"),
+        (2, "NodeDeletionWithheld", "may go; if its machine is gone for good, delete the Node: kubectl delete node {}"),
+        (4, "WrongAccount", "is it the right account? If it is, delete the Node: kubectl delete node {}"),
     ],
 )
 def test_a_withheld_node_is_deleted_with_kubectl(gone: int, reason: str, end: str) -> None:
@@ -91,7 +91,8 @@ def test_a_balancer_of_another_controller_is_replaced_when_the_ingress_is_remove
     withheld = ensure(scene(READY, NOTHING, (ADDRESS,)), memory())
     assert isinstance(withheld, Rest)
     assert said(withheld.finding).endswith(
-        "or clusterName is wrong; if neither is so, this lets the hub make one: kubectl patch service web -n edge "
+        "or clusterName is wrong; if no other controller has one and --cluster-name is right, this permits a new one: "
+        "kubectl patch service web -n edge "
         '--subresource=status --type=merge -p \'{"status":{"loadBalancer":null}}\''
     )
 

@@ -160,7 +160,7 @@ def test_what_a_registry_cannot_say_is_named() -> None:
     assert (code, loads(text.encode(), "f").problems) == (0, ())
     assert stderr.splitlines() == [
         "hub run needs --allow-api-host api.test",
-        "not in a registry: --master --concurrent-service-syncs --leader-elect-lease-duration; see hub run --help",
+        "clusters.yaml has no field for --master --concurrent-service-syncs --leader-elect-lease-duration: left out",
     ]
 
 

@@ -52,7 +52,10 @@ def plan(want: Balancer | None, seen: Inventory, record: Record) -> Sequence[Pla
         text = f"the API client belongs to account {seen.account}, and the load balancer to {account}"
         return (Refused("WrongAccount", f"{text}; configure an API client of that account"),)
     if account and not seen.account:
-        text = f"no list shows an object of account {account}, and every account has a default server group"
+        text = (
+            f"the cloud's lists have nothing of account {account}, not even its default server group, so they are "
+            "incomplete; nothing is changed until they are complete"
+        )
         return (Wait("ListIncomplete", text, PERSON),)
     if want is None:
         return tuple(removal(seen, record))
@@ -208,7 +211,10 @@ class _Course:
         for kind, user, named in users:
             id_ = self._record.ids.get(kind)
             if id_ in named and id_ not in self._seen.of(kind):
-                text = f"{TITLES[kind]} {id_} is in no list, but {user['id']} refers to it"
+                text = (
+                    f"{TITLES[kind]} {id_} is missing in the cloud's lists, but {user['id']} still refers to it; no "
+                    "new one is made until it is listed, or the reference is removed"
+                )
                 return Wait("ListIncomplete", text, SETTLING)
         return None
 
