@@ -63,8 +63,7 @@ def clean(api: Api) -> None:
         _empty(api, collection)
     if api.exists(allocations.CRD):
         # Allocations must go before their kind: otherwise they return when the next test defines it.
-        eventually(lambda: allocations.served(api), 30)
-        _empty(api, allocations.KIND)
+        eventually(lambda: allocations.served(api) and _emptied(api, allocations.KIND), 30)
     for collection in CLUSTER_WIDE:
         _empty(api, collection)
     for collection in RBAC_CLUSTER_WIDE:
@@ -76,6 +75,17 @@ def clean(api: Api) -> None:
         if name not in {*SYSTEM_NAMESPACES, EDGE} or "deletionTimestamp" in namespace["metadata"]:
             _remove_namespace(api, f"/api/v1/namespaces/{name}")
     _create_edge(api)
+
+
+def _emptied(api: Api, collection: str) -> bool:
+    """Empty the collection of a defined kind; False if the API server does not serve the kind at this moment."""
+    try:
+        _empty(api, collection)
+    except ApiRefused as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return False
+    return True
 
 
 def _empty(api: Api, collection: str, selector: str | None = None) -> None:
