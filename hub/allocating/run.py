@@ -620,7 +620,7 @@ def _unasked(allocations: Iterable[Allocation], networks: tuple[IPv4Network, ...
 def _askable(address: str, networks: tuple[IPv4Network, ...]) -> bool:
     try:
         return allowed(address, networks)
-    except ValueError:  # somebody has written it into the status
+    except ValueError:  # no address: anybody with the right may write any text into a status
         return False
 
 

@@ -140,7 +140,7 @@ def _operation(scene: Scene, situation: Situation, move: Move, outcome: Outcome 
 
 
 def endless(scene: Scene, situation: Situation) -> str:
-    """What to do about a phase that does not end; "" if it has begun less than :data:`STALLED` seconds ago."""
+    """A message about a phase of a move that has lasted for :data:`STALLED` seconds; "" about a shorter one."""
     move = situation.move
     began = moment(move.started) if move is not None else 0.0
     if move is None or not began or move.phase not in DOING:

@@ -93,7 +93,7 @@ NOT_IN_REGISTRY: Final = (
     "--tls-cert-file",
     "--tls-private-key-file",
 )
-"""What concerns the process and its connections: a hub has flags of its own, or does the same for all clusters."""
+"""Flags that clusters.yaml has no field for: they concern this process and its connections."""
 IONOS_MONITOR: Final = 20.0
 """Seconds of --node-monitor-period on IONOS, whose API's rate limit 5 s would exhaust; its own controller has this."""
 

@@ -108,9 +108,11 @@ class Leftovers:
         )
 
     def _served(self, key: ObjectKey | None) -> bool:
-        """Whether a Service has the name, and wants, or had, a balancer: without our finalizer it has none any more."""
+        """Whether a Service of the name needs a balancer, or a finalizer says that a controller will remove it."""
         service = self._services.objects.get(key) if key is not None else None
-        return service is not None and role(service, self._site.spec.balancers or CloudBalancersSpec()) != "none"
+        if service is None:
+            return False
+        return service.held or role(service, self._site.spec.balancers or CloudBalancersSpec()) != "none"
 
     def _withheld(self, alone: Mapping[str, object], named: int) -> str:
         """Why so many are not deleted: a list of Services may be wrong."""

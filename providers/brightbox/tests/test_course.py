@@ -517,7 +517,7 @@ async def test_another_account_is_refused(it: Scene, monkeypatch: pytest.MonkeyP
 
 
 async def test_an_account_that_changes_is_refused(it: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists of another account are an error for as long as they come: nobody plans with them, or counts a deletion."""
+    """Lists of another account are an error each time: no plan is made from them, and nothing counts as deleted."""
     from hub_provider_brightbox.testing import shapes
 
     await it.settle(balancer())

@@ -84,7 +84,7 @@ class BrightboxInstances:
         return {str(server["id"]): server for server in await self._client.list("servers")}
 
     async def _end(self, task: asyncio.Task[dict[str, Object]]) -> None:
-        """Nobody waits for the list any more."""
+        """End a list that no call waits for."""
         del self._waiting[task]
         if self._next is task:
             self._next = None
