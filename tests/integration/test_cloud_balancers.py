@@ -458,6 +458,16 @@ async def test_a_balancer_that_its_service_let_go_is_reported(scene: Scene) -> N
     assert scene.part.leftovers == (f"{NAME}: address address-0001, group group-0002, balancer balancer-0003",)
 
 
+async def test_a_balancer_that_another_finalizer_holds_is_not_reported(client: Client, hub_cluster: ApiServer) -> None:
+    """A hub with a class leaves a Service of another type to the controller whose finalizer it has."""
+    async with running(ToySite(client, class_="example.com/hub"), hub_cluster.api) as scene:
+        scene.add(type="ClusterIP", metadata={"finalizers": [FINALIZER]})
+        scene.cloud.add("balancer", NAME, foreign=False)
+        await scene.until(lambda: KEY in scene.part.services.objects)
+        await scene.part._leftovers.look()
+        assert scene.part.leftovers == ()
+
+
 async def test_objects_without_a_service_are_deleted_if_asked(client: Client, hub_cluster: ApiServer) -> None:
     """With ``orphans: delete`` they go once two observations ten minutes apart show them, and no Service came."""
     async with running(ToySite(client, orphans="delete"), hub_cluster.api) as scene:
