@@ -70,6 +70,9 @@ FEW: Final = 2
 MANY: Final = 8
 """Numbers of machines; a plugin may ask for a few machines singly, and list all for many."""
 
+ORDERS: Final = 30
+"""Number of random orders; of a list of two objects, all are the same order once in a billion runs."""
+
 HOSTILE: Final = ("../evil", "..%2fevil", "evil?x=1", "evil#x", "evil/../../evil", "evil\r\nX-Evil: 1", "//evil")
 """Texts that a hostile user may write into a Service, its record or a Node."""
 
@@ -306,7 +309,7 @@ class CloudConformance:
             await scene.settle(want)
             scene.made.clear()
             scene.fake.shuffled = True
-            for _ in range(5):
+            for _ in range(ORDERS):
                 plan = await scene.plan(want)
                 assert plan == [], f"in another order there is something to do: {plan}"
 

@@ -1,17 +1,23 @@
 """An event loop whose time jumps to the next timer when there is nothing else to do.
 
-Hours pass in milliseconds, so deadlines of 30 s can be tested unchanged. Not for tests with threads, processes or
-sockets: time would jump past them.
+Hours pass in milliseconds, so deadlines of 30 s can be tested unchanged. While a call of ``run_in_executor`` runs, time
+stands still, for at most ``PATIENCE``. Not for tests with other threads, processes or sockets: time would jump past them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+import time
+from asyncio import Future
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+PATIENCE: Final = 2.0
+"""Real seconds; a call in a thread that takes longer hangs on purpose."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -20,9 +26,13 @@ class _JumpingSelector(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.time = 1000.0
+        self.threads: dict[Future[Any], float] = {}
+        """Call in a thread -> the real time until which it is waited for."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
+        # The end of a call in a thread wakes the selector.
+        patience = max(self.threads.values(), default=0.0) - time.monotonic()
+        ready = super().select(0 if timeout is not None and timeout <= 0 else max(0.0, patience))
         if not ready and timeout is None:
             raise AssertionError("nothing will ever happen: the test waits for something nobody does")
         if not ready and timeout is not None:
@@ -39,6 +49,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.time
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., T], *args: Any) -> Future[T]:
+        made = super().run_in_executor(executor, func, *args)
+        self._jumping.threads[made] = time.monotonic() + PATIENCE
+        made.add_done_callback(lambda done: self._jumping.threads.pop(done))
+        return made
 
 
 class LoopClock:
