@@ -1,7 +1,8 @@
 """An event loop whose time jumps to the next timer when there is nothing else to do.
 
 Hours pass in milliseconds, so deadlines of 30 s can be tested unchanged. While a call of ``run_in_executor`` runs, time
-stands still, for at most ``PATIENCE``. Not for tests with other threads, processes or sockets: time would jump past them.
+stands still, for at most ``PATIENCE``. Not for tests with other threads, processes or sockets: time would jump past
+them.
 """
 
 from __future__ import annotations
