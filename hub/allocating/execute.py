@@ -130,7 +130,11 @@ class Executor:
                 key, work = address, self._follow(account, address, operation)
             case Label(node):
                 key, work = node, self._label(name, act)
-            case Evict(workload=workload):
+            case Evict(node, workload):
+                now = self._now()
+                if self.evict_after.get(node.cluster, 0.0) > now:
+                    return  # another account has evicted a Pod there since the plan was made
+                self.evict_after[node.cluster] = now + EVICT_PACE
                 key, work = str(workload), self._evict(name, act)
             case Finalize(allocation):
                 key, work = f"finalizer of {allocation}", self._finalize(name, act)
@@ -286,6 +290,7 @@ class Executor:
             self._evict_waits[workload] = wait
             asked = error.retry_after if isinstance(error, TooManyRequests) else None
             self.evict_after[workload] = self._now() + (asked or wait)
+            self.evict_after.pop(act.node.cluster, None)
             error = explained(error, DELETE if act.force else EVICT, act.node.cluster, pod.namespace)
             self._failed(workload, error, f"Pod {pod.namespace}/{pod.name} of {workload} stays on node {act.node}")
             self._count(account, "evict", error)

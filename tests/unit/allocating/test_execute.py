@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -251,9 +252,25 @@ async def test_a_refused_eviction_waits_longer_each_time(desk: Desk, error: Exce
     desk.api.refusals.clear()
     await desk.does(evict())
     assert desk.executor.failures == {}
+    await asyncio.sleep(EVICT_PACE)
     desk.api.refusals["POST", "/eviction"] = error
     ended = await desk.does(evict())
     assert round(desk.executor.evict_after[str(WEB)] - ended) == 10
+
+
+async def test_two_accounts_evict_no_two_pods_of_a_cluster_at_once(desk: Desk) -> None:
+    """Both plans were made before either eviction; only one starts, and 12 s later the other account may go on."""
+    api = WorkloadRef("api", "Deployment", "edge")
+    desk.api.put(PATH.replace("web", "api"), {"metadata": {}, "spec": {"nodeName": "n1"}})
+    other = desk.open("other"), Evict(NodeKey(LOCAL, "n1"), api, Pod("edge", "api-a", "uid-api-a", "8"))
+    desk.executor.start(desk.account, evict())
+    desk.executor.start(*other)
+    await until(lambda: not desk.executor.running, 3600)
+    assert [path for _, path, _ in desk.api.log] == [f"{PATH}/eviction"]
+    await asyncio.sleep(EVICT_PACE)
+    desk.executor.start(*other)
+    await until(lambda: not desk.executor.running, 3600)
+    assert len(desk.api.log) == 2
 
 
 async def test_a_refused_eviction_waits_as_long_as_the_server_asks(desk: Desk) -> None:
