@@ -111,6 +111,9 @@ ORIGINAL: Final = tuple(_all)
 CLOUD_ERRORS = _family(
     "cloud_api_errors_total", "counter", "Failed calls of a provider", "cluster provider operation error_type"
 )
+CLOUD_CALLS = _family(
+    "cloud_api_calls_total", "counter", "Calls of an account's provider, also those that failed", "account operation"
+)
 CLOUD_SECONDS = _family(
     "cloud_api_duration_seconds", "histogram", "Time of a provider's calls", "provider operation", *LATENCIES
 )

@@ -145,8 +145,13 @@ class _Collection:
                 self._add(c.GCP_ERRORS, number, cluster, operation, error)
         seconds: dict[tuple[str, ...], list[Tally]] = {}
         gcp_seconds: dict[tuple[str, ...], list[Tally]] = {}
-        for account in self._hub.accounts.values():
+        for name, account in sorted(self._hub.accounts.items()):
             provider = account.spec.provider.name
+            calls: Counter[str] = Counter()
+            for (operation, _), number in sorted(account.calls.items()):
+                calls[operation] += number
+            for operation, number in calls.items():
+                self._add(c.CLOUD_CALLS, number, name, operation)
             for operation, tally in account.durations.items():
                 seconds.setdefault((provider, operation), []).append(tally)
                 for cluster in account.spec.clusters if provider == GCP else ():

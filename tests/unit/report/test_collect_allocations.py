@@ -289,6 +289,7 @@ def test_calls_of_accounts_are_added_up_by_provider() -> None:
     assert {labels: number for labels, number in found["cloud_api_errors_total"].items() if labels[1] == "aws"} == {
         ("prod", "aws", "describe", type_): 5 * (type_ == "QuotaExceeded") for type_ in c.ERROR_TYPES
     }
+    assert found["cloud_api_calls_total"] == {("a", "attach"): 5, ("b", "attach"): 3, ("c", "describe"): 5}
     counts = {labels: (sum(value.counts), value.sum) for labels, value in found["cloud_api_duration_seconds"].items()}
     assert counts == {("gcp", "attach"): (2, pytest.approx(2.2)), ("aws", "describe"): (1, pytest.approx(0.05))}
     assert {labels: sum(value.counts) for labels, value in found["gcp_api_duration_seconds"].items()} == {
