@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Network
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from hub.allocating.accounts import Account
-from hub.allocating.execute import FAILED, Executor, Failure, Fence, put_status
-from hub.allocating.follow import NOT_READ, AllocationStore, Observed, Sites, SteadyTime, decode, follow_allocations
+from hub.allocating.execute import Executor, Fence
+from hub.allocating.follow import NOT_READ, AllocationStore, Observed, Sites, SteadyTime, follow_allocations
 from hub.allocating.follow import RULE as ALLOCATIONS_RULE
 from hub.allocating.interlock import Interlock
 from hub.allocating.pods import PodWatch
+from hub.allocating.records import Records, Reporter
 from hub.allocating.rights import MissingRight
 from hub.allocating.tallies import Tallies
 from hub.allocations import view as values
@@ -28,10 +29,10 @@ from hub.allocations.claims import Claims, account_of, claims
 from hub.allocations.observe import allowed
 from hub.allocations.plan import plan
 from hub.allocations.spec import LABEL_READY, Allocation, Defaults, NetIPAllocation, Status, read
-from hub.allocations.status import stalled_status, with_stalled
-from hub.allocations.view import Answer, Memories, NodeKey, Outcome, Plan, Site, Verdict, View
+from hub.allocations.status import stalled_status
+from hub.allocations.view import Answer, Memories, NodeKey, Plan, Site, Verdict, View
 from hub.cloud.addresses import NotReserved, Unknown
-from hub.errors import HubError, Invalid, NotFound, NotLeader
+from hub.errors import HubError, NotLeader
 from hub.kube.client import Client
 from hub.model import LOCAL, Finding, Node
 from hub.observe.providers.host import ProviderHost
@@ -48,28 +49,11 @@ UNASSIGNED: Final = ""
 WORKERS: Final = 2
 PROOF: Final = TWICE + 0.5
 """Seconds within which a second answer about a node with a label is asked for."""
-FROZEN: Final = ("Stalled", "True", "CloudFailed")
-"""Type, status and reason of the condition of an allocation whose account had a terminal error."""
+HALTING: Final = ("OtherController", "SchemaOutdated", "Forbidden")
+"""Reasons why nothing is changed that an operator has to end."""
 NEVER_ASKED: Final = (
     "the address is outside of the account's addresses in clusters.yaml, so the cloud is not asked about it"
 )
-OUTDATED_CRD: Final = "the NetIPAllocation CRD has no status: hub allocations crd | kubectl apply -f -"
-
-
-class Reporter(Protocol):
-    """Receives what an operator should know (hub.app connects it with the Events)."""
-
-    def found(self, allocation: NetIPAllocation, findings: Sequence[Finding]) -> None:
-        """All present findings of an allocation."""
-        ...
-
-    def happened(self, allocation: NetIPAllocation, reason: str, message: str) -> None:
-        """An occurrence."""
-        ...
-
-    def ended(self, name: str) -> None:
-        """The allocation is gone."""
-        ...
 
 
 class Allocating:
@@ -93,9 +77,7 @@ class Allocating:
         accounts: the accounts by name.
         verdicts: address -> the decision about it.
         unassigned: allocation without an account -> its status, which says why; only the leader stores it.
-        statuses: allocation -> the status that the last pass of the leader wanted, whether or not it could be stored.
-        failing: allocation -> whether that status needs a person: a terminal error of the cloud, or an address that is
-            Invalid, Conflict or Elsewhere.
+        records: the statuses that are stored.
         tallies: counts for the metrics.
     """
 
@@ -118,22 +100,16 @@ class Allocating:
         self.plans: dict[str, Plan] = {}
         self.accounts: dict[str, Account] = {}
         self.unassigned: dict[str, Status] = {}
-        self.statuses: dict[str, Status] = {}
-        self.failing: dict[str, bool] = {}
         self.tallies = Tallies()
         self.time = SteadyTime(clock)
         self.leading = False
         self.settled = 0.0
         self.passes = 0
-        self.problem = ""
-        """Why no status can be stored; "" if it can."""
-        self._problem_reason = ""
         self._client = client
         self._host = host
         self._clock = clock
         self._fence = fence
         self._identity = identity
-        self._reporter = reporter
         self._approvals = approvals
         self._own = own
         self._approving = approving
@@ -144,6 +120,9 @@ class Allocating:
         self.sites = Sites(client, fleet, clock, self.time.now, self._cluster_changed, self._nodes_changed)
         self.executor = Executor(client, self.sites, fence, clock, self.time.now, self._queue.add)
         self.pods = PodWatch(lambda name: self.sites.client(name, client), clock, self._pods_changed)
+        self.records = Records(
+            client, self._store, self.executor, self.pods, fence, self.time.now, reporter, self.tallies, self.wake
+        )
         self._asked: dict[str, frozenset[str]] = {}
         """Account -> the addresses that its cloud is asked about."""
         self._asked_pods: dict[str, frozenset[Any]] = {}
@@ -198,8 +177,7 @@ class Allocating:
         """
         if leading != self.leading:
             self.leading = leading
-            self.statuses.clear()
-            self.failing.clear()
+            self.records.clear()
             self.settled = self.time.now() + settle if settle else 0.0
             for account in self.accounts.values():
                 account.forget()
@@ -290,7 +268,7 @@ class Allocating:
     @property
     def trouble(self) -> str:
         """Why the allocations are not served; "" if they are."""
-        return self._observed.problem or self.problem
+        return self._observed.problem or (self.records.problem or ("", ""))[1]
 
     def allocations(self) -> list[Allocation]:
         """All allocations as values."""
@@ -302,10 +280,7 @@ class Allocating:
                 known = (object_, defaults, read(object_, defaults))
             found[name] = known
         for name in self._values.keys() - found.keys():
-            self._reporter.ended(name)
-            self.tallies.forget(name)
-            self.statuses.pop(name, None)
-            self.failing.pop(name, None)
+            self.records.end(name)
         self._values = found
         return self.known
 
@@ -358,12 +333,13 @@ class Allocating:
         self.plans[key] = found
         # A new leader changes nothing before the cloud's first answer.
         acts = self.leading and not (found.questions.describe and account.unanswered)
-        with self.tallies.passing(mine if acts else (), self._clock, self.failing):
+        with self.tallies.passing(mine if acts else (), self._clock, self.records.failing):
             for allocation in mine if acts else ():
                 self.tallies.recorded(found.statuses[allocation.name].addresses, found.memory, now)
-                await self._store_status(allocation, found.statuses[allocation.name])
-                self._report(allocation, found)
-        if acts and self._act and not self.problem:
+                await self.records.store(allocation, found.statuses[allocation.name])
+                planned = [finding for name, finding in found.findings if name == allocation.name]
+                self.records.report(allocation, (*planned, *self._hindrances(account)))
+        if acts and self._act and self.records.problem is None:
             for act in found.acts:
                 self.executor.start(account, act)
         account.ask(self._asked[key] if found.questions.describe else (), found.questions.inspect)
@@ -436,9 +412,18 @@ class Allocating:
             return reason, f"the interlock's Lease {self.spec.interlock} cannot be read: {problem}"
         if self._interlock is not None and (holder := self._interlock.holder):
             return "OtherController", f"{holder} renews the Lease {self.spec.interlock}; stop that controller"
-        if self.problem:
-            return self._problem_reason, self.problem
-        return None
+        return self.records.problem
+
+    def _hindrances(self, account: Account) -> Iterator[Finding]:
+        """Why nothing is changed for an account, as far as an operator should know."""
+        name = account.spec.name
+        if account.status.error:
+            yield Finding("CloudFailed", f"account {name}: {account.status.error}")
+        if self.executor.quota_until.get(name, 0.0) > self.time.now():
+            yield Finding("CloudQuota", f"account {name}: its quota is used up; its acts wait")
+        halted = self._halted()
+        if halted is not None and halted[0] in HALTING:
+            yield Finding(*halted)
 
     def _foreign_labels(self, name: str, sites: Mapping[str, Site]) -> frozenset[NodeKey]:
         """Nodes that another account keeps labelled; all nodes of a cluster whose other account has no answers yet."""
@@ -469,135 +454,9 @@ class Allocating:
         self.unassigned = statuses
         if not self.leading:
             return
-        with self.tallies.passing(unassigned, self._clock, self.failing):
+        with self.tallies.passing(unassigned, self._clock, self.records.failing):
             for allocation in unassigned:
-                await self._store_status(allocation, statuses[allocation.name])
-
-    async def _store_status(self, allocation: Allocation, status: Status) -> None:
-        """Store a status if it differs; a conflict ends the pass, and the next one plans again.
-
-        Raises:
-            HubError: it is not stored, so nothing that depends on it may begin.
-        """
-        if missing := self._missing_rights(allocation):
-            status = with_stalled(allocation, status, "Forbidden", "; ".join(missing), self.time.now())
-        self.statuses[allocation.name] = status
-        self.failing[allocation.name] = _failing(status, self.executor.outcomes.get(status.account, {}))
-        if status == allocation.status and not self.problem:
-            return
-        before = self._store.objects.get(allocation.name)
-        try:
-            body = await put_status(self._client, allocation.name, allocation.resource_version, status, self._fence)
-        except MissingRight as error:
-            self._cannot_store("Forbidden", str(error))
-            return
-        except NotFound:
-            if allocation.name in self._store.objects and not allocation.deleting:
-                self._cannot_store("SchemaOutdated", OUTDATED_CRD)
-            return
-        except Invalid as error:
-            self._cannot_store("SchemaOutdated", f"{OUTDATED_CRD} ({error})")
-            raise
-        found = decode(body)
-        if found.status is None or found.status.writer != status.writer:
-            self._cannot_store("SchemaOutdated", OUTDATED_CRD)
-            return
-        if self.problem:
-            self.problem = ""
-            self.wake()
-        self._store.wrote(found)
-        self.tallies.stored(allocation, status.addresses, self.time.now())
-        if before is not None:
-            self._occurrences(before, allocation, status)
-
-    def _cannot_store(self, reason: str, problem: str) -> None:
-        """No status can be stored, so no act may begin."""
-        if self.problem != problem:
-            log.warning("allocations: %s; nothing is changed", problem)
-        self.problem, self._problem_reason = problem, reason
-
-    def _occurrences(self, object_: NetIPAllocation, allocation: Allocation, status: Status) -> None:
-        old = allocation.entries
-        for entry in status.addresses:
-            before = old.get(entry.address)
-            # On a node that is drained meanwhile, an address is Leaving as soon as it is attached.
-            if entry.state not in ("Attached", "Leaving") or not entry.node:
-                continue
-            if before is not None and before.node == entry.node:
-                continue
-            if before is not None and before.state == "RollingBack":
-                self._reporter.happened(object_, "AddressRestored", f"{entry.address} is back on node {entry.node}")
-            elif before is not None and (before.node or (before.move is not None and before.move.from_)):
-                cause = before.move.cause if before.move is not None else "by hand"
-                source = before.move.from_ if before.move is not None else before.node
-                text = f"{entry.address} moved from node {source} to {entry.node} ({cause})"
-                self._reporter.happened(object_, "AddressMoved", text)
-            else:
-                text = f"{entry.address} is attached to node {entry.node}"
-                self._reporter.happened(object_, "AddressAttached", text)
-
-    def _failures(self, allocation: Allocation) -> list[tuple[NodeKey | str, Failure]]:
-        """Acts about an allocation that failed: labels of its nodes, evictions of its workload, its finalizer."""
-        entries = allocation.status.addresses
-        nodes = {name for entry in entries for name in (entry.node, entry.last_node)}
-        since, workload = self.time.now() - FAILED, str(allocation.workload)
-        return [
-            (key, failure)
-            for key, failure in self.executor.failures.items()
-            if failure.at > since
-            and (
-                (key.cluster == allocation.cluster and key.name in nodes)
-                if isinstance(key, NodeKey)
-                else key in (workload, allocation.name)
-            )
-        ]
-
-    def _missing_rights(self, allocation: Allocation) -> list[str]:
-        """The rules that are missing for an allocation, each once."""
-        errors: list[HubError] = [failure.error for _, failure in self._failures(allocation)]
-        errors += [
-            error
-            for (node, workload), error in self.pods.problems.items()
-            if (node.cluster, workload) == (allocation.cluster, allocation.workload)
-        ]
-        return sorted({str(error) for error in errors if isinstance(error, MissingRight)})
-
-    def _report(self, allocation: Allocation, found: Plan) -> None:
-        object_ = self._store.objects.get(allocation.name)
-        if object_ is None:
-            return
-        findings = [finding for name, finding in found.findings if name == allocation.name]
-        findings += [Finding("Forbidden", text) for text in self._missing_rights(allocation)]
-        for key, failure in self._failures(allocation):
-            reason = "EvictionBlocked" if key == str(allocation.workload) else "MoveFailed"
-            if not isinstance(failure.error, MissingRight):
-                findings.append(Finding(reason, failure.message, (str(key),)))
-        outcomes = self.executor.outcomes.get(allocation.status.account, {})
-        for address in allocation.addresses:
-            outcome = outcomes.get(address)
-            if outcome is not None and outcome.error and outcome.error != "quota":
-                findings.append(Finding("MoveFailed", f"{outcome.step} of {address}: {outcome.message}", (address,)))
-        account = self.accounts.get(allocation.status.account)
-        if account is not None and account.status.error:
-            findings.append(Finding("CloudFailed", f"account {account.spec.name}: {account.status.error}"))
-        if self.executor.quota_until.get(allocation.status.account, 0.0) > self.time.now():
-            text = f"account {allocation.status.account}: its quota is used up; its acts wait"
-            findings.append(Finding("CloudQuota", text))
-        halted = self._halted()
-        if halted is not None and halted[0] in ("OtherController", "SchemaOutdated", "Forbidden"):
-            findings.append(Finding(*halted))
-        self._reporter.found(object_, findings)
-
-
-def _failing(status: Status, outcomes: Mapping[str, Outcome]) -> bool:
-    """Whether a person must act: terminal error of the cloud, or an address that is Invalid, Conflict or Elsewhere."""
-    if any((found.type, found.status, found.reason) == FROZEN for found in status.conditions):
-        return True
-    for entry in status.addresses:
-        outcome = outcomes.get(entry.address) if entry.state != "Attached" else None
-        if entry.state in ("Invalid", "Conflict", "Elsewhere") or (outcome is not None and outcome.error == "terminal"):
-            return True
-    return False
+                await self.records.store(allocation, statuses[allocation.name])
 
 
 def _unasked(allocations: Iterable[Allocation], networks: tuple[IPv4Network, ...], now: float) -> dict[str, Answer]:

@@ -18,7 +18,7 @@ class EventReporter:
         self._recorder = recorder
 
     def found(self, allocation: NetIPAllocation, findings: Sequence[Finding]) -> None:
-        """See :class:`hub.allocating.run.Reporter`."""
+        """See :class:`hub.allocating.records.Reporter`."""
         subject = _subject(allocation.metadata.name)
         if not findings and not self._recorder.has_findings(subject):
             return
@@ -32,11 +32,11 @@ class EventReporter:
         )
 
     def happened(self, allocation: NetIPAllocation, reason: str, message: str) -> None:
-        """See :class:`hub.allocating.run.Reporter`."""
+        """See :class:`hub.allocating.records.Reporter`."""
         self._recorder.record_occurrence(REASONS[reason], _regarding(allocation), message)
 
     def ended(self, name: str) -> None:
-        """See :class:`hub.allocating.run.Reporter`."""
+        """See :class:`hub.allocating.records.Reporter`."""
         self._recorder.set_findings(_subject(name), ())
 
 

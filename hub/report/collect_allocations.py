@@ -60,7 +60,8 @@ class _Collection:
         self._hub = allocating
         self._local = local
         known = sorted(allocating.known, key=lambda allocation: allocation.name)
-        self._known = [(value, found) for value in known if (found := allocating.statuses.get(value.name)) is not None]
+        statuses = allocating.records.statuses
+        self._known = [(value, found) for value in known if (found := statuses.get(value.name)) is not None]
         """The allocations that a pass of the leader has looked at, with their statuses."""
 
     def _add(self, family: c.Family, value: float | Durations, *labels: str) -> None:
@@ -90,7 +91,7 @@ class _Collection:
             holders = {address: _holder(entries.get(address)) for address in allocation.addresses}
             attached = sum(1 for holder in holders.values() if holder)
             required = 0 if allocation.deleting else allocation.min_attached
-            self._add(c.CRD_STATUS, not self._hub.failing.get(allocation.name), *labels)
+            self._add(c.CRD_STATUS, not self._hub.records.failing.get(allocation.name), *labels)
             self._add(c.RESERVED, len(allocation.addresses), *labels)
             self._add(c.ATTACHED, attached, *labels)
             self._add(c.UNATTACHED, max(0, required - attached), *labels)

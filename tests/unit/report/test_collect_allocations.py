@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hub import __version__
 from hub.allocating import metrics_catalog as c
-from hub.allocating.run import _failing
+from hub.allocating.records import is_failing
 from hub.allocating.tallies import Tallies
 from hub.allocations.spec import LABEL_READY, Allocation, Condition, Entry, Move, Status
 from hub.allocations.view import Outcome
@@ -53,8 +53,10 @@ class StillAllocations(SimpleNamespace):
         super().__init__(
             leading=True,
             known=[Allocation("web", "1", ("", "1"), (A1, A2), min_attached=2)],
-            statuses={"web": Status(addresses=(Entry(A1, "Attached", node="n1"), Entry(A2, "Pending", "NoNode")))},
-            failing={},
+            records=SimpleNamespace(
+                statuses={"web": Status(addresses=(Entry(A1, "Attached", node="n1"), Entry(A2, "Pending", "NoNode")))},
+                failing={},
+            ),
             tallies=Tallies(),
             nodes={LOCAL: nodes},
             accounts={},
@@ -67,7 +69,7 @@ class StillAllocations(SimpleNamespace):
 
     def status(self, *entries: Entry, name: str = "web") -> StillAllocations:
         """Set the status of an allocation."""
-        self.statuses[name] = Status(addresses=entries)
+        self.records.statuses[name] = Status(addresses=entries)
         return self
 
 
@@ -121,7 +123,9 @@ def test_hub_without_allocations_exports_none(allocations: AllocationsSpec | Non
 
 def test_allocation_that_no_pass_has_looked_at_has_no_series() -> None:
     """Nothing is known of it yet, which is not 0."""
-    found = rows(StillAllocations(statuses={}))
+    scene = StillAllocations()
+    scene.records.statuses.clear()
+    found = rows(scene)
     assert found["crd_status"] == found["ip_attached"] == found["node_cordoned"] == {}
 
 
@@ -225,14 +229,16 @@ def test_waiting_addresses_are_counted_by_reason() -> None:
 def test_crd_status_is_0_if_a_person_must_act(entry: Entry, error: Any, failing: bool) -> None:
     """Too few nodes and an answer that is missing are no reason; a terminal error is one until the address is well."""
     outcomes = {A1: Outcome("attach", "token", 1.0, 1.0, error)}
-    assert _failing(Status(addresses=(entry,)), outcomes) is failing
-    assert rows(StillAllocations(failing={"web": failing}))["crd_status"] == {("prod", "web"): not failing}
+    assert is_failing(Status(addresses=(entry,)), outcomes) is failing
+    scene = StillAllocations()
+    scene.records.failing["web"] = failing
+    assert rows(scene)["crd_status"] == {("prod", "web"): not failing}
 
 
 @pytest.mark.parametrize(("reason", "failing"), [("CloudFailed", True), ("ClusterUnknown", False), ("Paused", False)])
 def test_crd_status_is_0_if_the_account_is_frozen(reason: str, failing: bool) -> None:
     """A stalled allocation is one for a person only if its account had a terminal error."""
-    assert _failing(Status(conditions=(Condition("Stalled", "True", reason),)), {}) is failing
+    assert is_failing(Status(conditions=(Condition("Stalled", "True", reason),)), {}) is failing
 
 
 def test_counts_begin_at_0() -> None:
