@@ -29,6 +29,8 @@ SERVERS = {"hub_cluster": (HUB,), "remote_clusters": REMOTES}
 COLLECTED: Final = pytest.StashKey[list[tuple[pytest.Item, bool]]]()
 """Every test that was collected, and whether ``make test`` leaves it out."""
 KIT_FIXTURES = frozenset({"server_fleet", *SERVERS})
+FLEET: Final = pytest.StashKey[ServerFleet]()
+"""The fleet of this process, once a test has asked for it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,6 +69,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)  # before the fixtures that use the servers
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let those API servers run that the test uses."""
+    if (fleet := item.config.stash.get(FLEET, None)) is not None:
+        used = SERVERS.keys() & set(_fixtures_of(item))
+        fleet.use([name for fixture in used for name in SERVERS[fixture]])
+
+
 @pytest.fixture(scope="session")
 def server_fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerFleet]:
     """All API servers the session's tests are going to want, starting side by side."""
@@ -79,6 +89,7 @@ def server_fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         if os.environ.get("CI"):
             pytest.fail(f"CI has no real API servers to test against: {reason}", pytrace=False)
         pytest.skip(f"NO REAL API SERVERS, NOT TESTED: {reason}")
+    request.config.stash[FLEET] = fleet
     yield fleet
     fleet.stop()
 

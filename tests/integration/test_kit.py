@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.support.api import Api, ApiRefused, Object
-from tests.support.apiserver import binaries
+from tests.support.apiserver import binaries, fleet
 from tests.support.apiserver.cleaning import clean
 from tests.support.apiserver.controllers import ControllerManager
 from tests.support.apiserver.server import ApiServer
@@ -269,6 +269,20 @@ class TestSession:
         assert hub_cluster.api.list(SLICES) == []
         hub_cluster.api.post(SLICES, endpoint_slice("payments-1", "10.7.0.1"))
 
+    def test_servers_that_no_test_uses_are_paused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A server costs no CPU time while it is not in use; when a test uses it again, it answers at once."""
+        monkeypatch.setattr(fleet, "QUIET", 0.0)
+        servers = fleet.ServerFleet(tmp_path)
+        try:
+            server = servers.get("idle")
+            servers.use(["idle"])
+            servers.use([])
+            assert {_state(server.process.pid), _state(server.etcd.pid)} == {"T"}
+            servers.use(["idle"])
+            server.api.post(NODES, node("n1"))
+        finally:
+            servers.stop()
+
 
 class TestControllerManager:
     """kube-controller-manager works on the server."""
@@ -352,9 +366,13 @@ def _tls(server: ApiServer) -> ssl.SSLContext:
 def _exists(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return _state(pid) != "Z"
     except FileNotFoundError:
         return False
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _program(path: Path) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 from tests.support.apiserver import binaries
 from tests.support.apiserver.cleaning import clean
 from tests.support.apiserver.server import ApiServer
 
+QUIET: Final = 30.0
+"""Seconds after its last use when a server is paused: an idle server and its etcd take 2 % of a core."""
+
 
 class ServerFleet:
-    """API servers by name, each started when it is first needed.
+    """API servers by name, each started when it is first needed, and paused while no test needs it.
 
     A server from :meth:`get` is ready and has the namespace ``edge``. Only the fleet may stop it.
     """
@@ -22,6 +27,10 @@ class ServerFleet:
         self._pool = ThreadPoolExecutor(thread_name_prefix="start-apiserver")
         self._servers: dict[str, ApiServer] = {}
         self._starts: dict[str, Future[None]] = {}
+        self._used: dict[str, float] = {}
+        """Server -> when it was last in use."""
+        self._in_use: Collection[str] = ()
+        self._paused: set[str] = set()
 
     def begin(self, names: Sequence[str]) -> None:
         """Start those of the named servers that are not started yet, in the background.
@@ -40,6 +49,20 @@ class ServerFleet:
         self.begin([name])
         self._starts[name].result()
         return self._servers[name]
+
+    def use(self, names: Collection[str]) -> None:
+        """The next test uses these servers: continue them, and pause others that were not used for a while."""
+        now = time.monotonic()
+        self._used |= dict.fromkeys(self._in_use, now)
+        self._in_use = names
+        for name, server in self._servers.items():
+            if name in self._paused and name in names:
+                self._paused.remove(name)
+                server.ensure_running()
+            elif name in self._used.keys() - self._paused - set(names) and now - self._used[name] >= QUIET:
+                self._paused.add(name)
+                server.pause()
+                server.etcd.pause()
 
     def stop(self) -> None:
         """Stop all servers, also those that are still starting."""
