@@ -218,8 +218,8 @@ def test_objects_from_python_are_validated_too() -> None:
     with pytest.raises(Refusal, match="loopback range") as refused:
         sim.put(make_slice("edge", "a", "web", ["127.0.0.1"]))
     assert refused.value.code == 422
-    with pytest.raises(ValueError, match="no kind 'Pod'"):
-        sim.put({"kind": "Pod", "metadata": {"name": "p"}})
+    with pytest.raises(ValueError, match="no kind 'Deployment'"):
+        sim.put({"kind": "Deployment", "metadata": {"name": "p"}})
 
 
 def test_bulky_node_is_as_large_as_a_real_one() -> None:

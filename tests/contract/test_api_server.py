@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
 import pytest
 
@@ -25,6 +26,7 @@ from tests.contract.client import (
 )
 from tests.support.allocations import KIND, allocation, define
 
+PODS = "/api/v1/namespaces/default/pods"
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
 BAD_OPTIONS = 'ListOptions.meta.k8s.io "" is invalid'
 BAD_MATCH = f"{BAD_OPTIONS}: resourceVersionMatch: Forbidden"
@@ -427,6 +429,19 @@ async def test_a_watch_by_name_sees_one_object(server: Client) -> None:
     for name in ("a", "b"):
         await server.post(MAPS, config_map(name))
     async with server.watch(MAPS, resourceVersion=start, fieldSelector="metadata.name=b") as stream:
+        assert await stream.brief(1) == [("ADDED", "b")]
+
+
+async def test_pods_are_selected_by_node(server: Client) -> None:
+    """Lists and watches with fieldSelector=spec.nodeName have the Pods of one node only."""
+    start = (await server.get(PODS)).version
+    for name, node_name in (("a", "n1"), ("b", "n2"), ("c", "n1")):
+        spec = {"nodeName": node_name, "containers": [{"name": "main", "image": "none"}]}
+        assert (await server.post(PODS, {"metadata": {"name": name}, "spec": spec})).status == HTTPStatus.CREATED
+    for path in (PODS, "/api/v1/pods"):
+        assert (await server.get(path, fieldSelector="spec.nodeName=n1")).names == ["a", "c"]
+        assert (await server.get(path, fieldSelector="spec.nodeName!=n1,metadata.namespace=default")).names == ["b"]
+    async with server.watch(PODS, resourceVersion=start, fieldSelector="spec.nodeName=n2") as stream:
         assert await stream.brief(1) == [("ADDED", "b")]
 
 

@@ -147,10 +147,11 @@ def test_demo_of_allocations_attaches_every_address(start: Start) -> None:
 
 @pytest.mark.nightly
 def test_demo_of_allocations_follows_its_whole_script(start: Start) -> None:
-    """Cordons, a failing node, a deleted machine and an outage of the cloud leave every address where it may be."""
+    """A drain, a failing node, a deleted machine and an outage of the cloud leave every address where it may be."""
     out, err = start("--allocations").communicate(timeout=240)
     assert "every address is on a Ready node of its own, and the labels follow" in out, out + err
     moves = [cause for cause in ("(Drained)", "(NotReady)", "(Free)") if cause in out]
     assert len(moves) == 3, out
+    assert "StatefulSet edge/gateway still runs there" in out, out
     outage = out.partition("the cloud fails")[2].partition("the cloud answers again")[0]
     assert "Detaching" not in outage, outage

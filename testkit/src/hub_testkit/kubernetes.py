@@ -33,9 +33,11 @@ from hub_testkit.simulator.kinds import (
     LEASES,
     NAMESPACES,
     NODES,
+    PODS,
     SECRETS,
     SERVICES,
     SLICES,
+    STATEFUL_SETS,
     Kind,
 )
 from hub_testkit.simulator.rights import Rights
@@ -71,7 +73,8 @@ class SimulatedCluster:
         clock: The source of timestamps; None = the system's clock.
 
     Attributes:
-        nodes, namespaces, services, slices, leases, events, configmaps, secrets, allocations: The objects of each kind.
+        nodes, namespaces, services, slices, leases, events, configmaps, secrets, pods, statefulsets, allocations: The
+            objects of each kind.
         tokens: Bearer token -> user name. A token that is removed answers 401.
     """
 
@@ -104,6 +107,8 @@ class SimulatedCluster:
         self.events = self._collection(EVENTS)
         self.configmaps = self._collection(CONFIG_MAPS)
         self.secrets = self._collection(SECRETS)
+        self.pods = self._collection(PODS)
+        self.statefulsets = self._collection(STATEFUL_SETS)
         self.allocations = self._collection(ALLOCATIONS)
         for namespace in NAMESPACES_AT_START:
             self.namespaces.add({"metadata": {"name": namespace}})

@@ -1,7 +1,8 @@
 """``hub demo --allocations``: reserved addresses of a simulated cloud follow the nodes of a simulated cluster.
 
-Two allocations share one pool of nodes. Nodes are cordoned, fail and vanish, and the cloud has an outage. The demo
-prints what happens and what the hub does, and at the end whether each address is on a node that may have it.
+Two allocations share one pool of nodes. One has a workload, whose Pods run where its addresses are. Nodes are drained,
+fail and vanish, and the cloud has an outage. The demo prints what happens and what the hub does, and at the end whether
+each address is on a node that may have it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ OPERATION: Final = 1.0
 """Seconds that an operation of the cloud takes."""
 
 ALLOCATIONS: Final = {"web": ("198.18.0.1", "198.18.0.2"), "mail": ("198.18.0.3",)}
+WORKLOAD: Final = {"name": "gateway", "kind": "StatefulSet", "namespace": "edge"}
+"""The workload of the allocation ``web``: a Pod on each of its nodes."""
 NODES: Final = ("node-1", "node-2", "node-3", "node-4", "node-5", "node-6")
 
 REGISTRY: Final = f"""\
@@ -77,8 +80,12 @@ class World:
         for name, addresses in ALLOCATIONS.items():
             for address in addresses:
                 self.cloud.reserve(address)
-            spec = {"reservedIPs": list(addresses), "cloud": {"provider": NAME}}
+            spec: dict[str, object] = {"reservedIPs": list(addresses), "cloud": {"provider": NAME}}
+            if name == "web":
+                spec["workloadRef"] = WORKLOAD
             self.cluster.allocations.add({"metadata": {"name": name}, "spec": spec})
+        meta = {key: WORKLOAD[key] for key in ("name", "namespace")}
+        self._workload = self.cluster.statefulsets.add({"metadata": meta})["metadata"]
         await self._stack.enter_async_context(self.cluster)
         self.cluster.write_kubeconfig(self.folder / "kubeconfigs" / "hub")
         (self.folder / "credential").write_text(CREDENTIAL)
@@ -124,6 +131,26 @@ class World:
 
     # --- what happens -------------------------------------------------------------------------------
 
+    def place_pods(self) -> None:
+        """Keeps a Pod of the workload on each node of its addresses, and none where the label is gone."""
+        holders = {self.holder(address) for address in ALLOCATIONS["web"]}
+        fit = {name for name in holders & self.labelled() if self.may_hold(name)}
+        has = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in self.cluster.pods.list()}
+        for node in has.keys() - self.labelled():
+            self.cluster.pods.delete(has[node], namespace="edge")
+        for node in fit - has.keys():
+            owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "controller": True}
+            owner |= {key: self._workload[key] for key in ("name", "uid")}
+            meta = {"name": f"gateway-{node}", "namespace": "edge", "ownerReferences": [owner]}
+            status = {"phase": "Running"}
+            self.cluster.pods.put({"metadata": meta, "spec": {"nodeName": node}, "status": status})
+
+    def evict(self, name: str) -> None:
+        """Evicts the Pods of a cordoned node, as ``kubectl drain`` does it."""
+        for pod in self.cluster.pods.list():
+            if pod["spec"]["nodeName"] == name:
+                self.cluster.pods.delete(pod["metadata"]["name"], namespace="edge")
+
     def node_of(self, address: str) -> str:
         """The node that an incident is about: the holder of an address, or the first node."""
         return self.holder(address) or NODES[0]
@@ -153,14 +180,16 @@ def script() -> Iterator[Step]:
 
     def outage(world: World) -> None:
         world.cloud.fail("error", times=None)
-        touched["drained"] = world.node_of(one)
-        world.cordon(touched["drained"])
+        node = world.node_of(one)
+        world.cordon(node)
+        world.evict(node)
 
-    yield Step(12, f"the node with {one} is cordoned", cordon)
+    yield Step(12, f"the node with {one} is cordoned; a Pod of its workload still runs there", cordon)
+    yield Step(20, "the Pod is evicted: the node is drained", lambda world: world.evict(touched["cordoned"]))
     yield Step(40, f"the node with {two} stops reporting", fail)
     yield Step(62, f"the virtual machine with {mail} is deleted", lambda world: world.vanish(world.node_of(mail)))
     yield Step(76, "the cordoned node is uncordoned", lambda world: world.cordon(touched["cordoned"], on=False))
-    yield Step(78, f"the cloud fails, and the node with {one} is cordoned: nothing may move now", outage)
+    yield Step(78, f"the cloud fails, and the node with {one} is drained: nothing may move now", outage)
     yield Step(92, "the cloud answers again", lambda world: world.cloud.heal())
     yield Step(94, "the node that stopped reporting is Ready again", lambda world: _ready(world, touched["failed"]))
 
@@ -239,6 +268,7 @@ async def show(world: World, duration: float | None) -> list[str]:
                     step = steps.pop(0)
                     watcher.say(step.text)
                     step.happen(world)
+                world.place_pods()
                 watcher.look()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK):
@@ -246,6 +276,7 @@ async def show(world: World, duration: float | None) -> list[str]:
             until = clock.now() + SETTLE
             world.cloud.heal()
             while world.wrong() and clock.now() < until:
+                world.place_pods()
                 watcher.look()
                 await clock.sleep(LOOK)
             watcher.look()

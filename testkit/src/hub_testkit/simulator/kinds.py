@@ -31,6 +31,7 @@ class Kind:
         empty: The fields of an empty object besides its metadata, as in a bookmark.
         name_1035, name_label: Whether names must be DNS-1035 or RFC 1123 labels.
         version: The API version that is served.
+        fields: What field selectors may name, besides namespace and name: ``part.field``.
     """
 
     group: str
@@ -47,6 +48,7 @@ class Kind:
     name_1035: bool = False
     name_label: bool = False
     version: str = "v1"
+    fields: tuple[str, ...] = ()
 
     @property
     def api_version(self) -> str:
@@ -126,6 +128,10 @@ EVENTS = Kind(
 )
 CONFIG_MAPS = Kind("", "ConfigMap", "configmaps", shape=defaults.config_map)
 SECRETS = Kind("", "Secret", "secrets", shape=defaults.secret)
+PODS = Kind("", "Pod", "pods", status=True, fields=("spec.nodeName",))
+"""Neither defaulted nor validated; they are deleted at once and cannot be evicted."""
+STATEFUL_SETS = Kind("apps", "StatefulSet", "statefulsets", status=True, counts_generations=True)
+"""Neither defaulted nor validated; no controller makes their Pods."""
 ALLOCATIONS = Kind(
     "netinfra.darkbrains.com",
     "NetIPAllocation",
@@ -137,5 +143,8 @@ ALLOCATIONS = Kind(
 )
 """As if its CustomResourceDefinition were installed; the objects are not validated."""
 
-KINDS = (NODES, NAMESPACES, SERVICES, SLICES, LEASES, EVENTS, CONFIG_MAPS, SECRETS, ALLOCATIONS)
+KINDS = (
+    *(NODES, NAMESPACES, SERVICES, SLICES, LEASES, EVENTS, CONFIG_MAPS, SECRETS),
+    *(PODS, STATEFUL_SETS, ALLOCATIONS),
+)
 """All kinds that are served. Events exist only as events.k8s.io/v1, not as core/v1."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 
@@ -58,7 +59,7 @@ def selection(place: Place, query: Mapping[str, str]) -> Match:
     Raises:
         Refusal: 400: a selector does not parse.
     """
-    fields = field_matcher(query.get("fieldSelector", ""))
+    fields = field_matcher(query.get("fieldSelector", ""), ("metadata.name", "metadata.namespace", *place.kind.fields))
     labels_text = query.get("labelSelector", "")
     labels = label_matcher(labels_text)
     namespace, name, narrow = place.namespace, place.name, bool(query.get("fieldSelector"))
@@ -68,10 +69,21 @@ def selection(place: Place, query: Mapping[str, str]) -> Match:
             (not namespace or stored.namespace == namespace)
             and (not name or stored.name == name)
             and (not labels_text or labels(stored.labels))
-            and (not narrow or fields(stored.namespace, stored.name))
+            and (not narrow or fields(partial(_field, stored)))
         )
 
     return match
+
+
+def _field(stored: Stored, path: str) -> str:
+    match path:
+        case "metadata.name":
+            return stored.name
+        case "metadata.namespace":
+            return stored.namespace
+        case _:
+            first, _, second = path.partition(".")
+            return str(stored.decode().get(first, {}).get(second, ""))
 
 
 def integer(text: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from hub_testkit.simulator.answers import Refusal
 
@@ -24,19 +24,24 @@ def label_matcher(selector: str) -> Match:
     return lambda labels: all(requirement(labels) for requirement in requirements)
 
 
-def field_matcher(selector: str) -> Callable[[str, str], bool]:
-    """Returns a predicate of (namespace, name) for ``fieldSelector``; other fields are not supported.
+def field_matcher(selector: str, known: Collection[str]) -> Callable[[Callable[[str], str]], bool]:
+    """Returns a predicate for ``fieldSelector``; its argument returns the value of a field.
+
+    Args:
+        selector: the selector.
+        known: the fields that it may name.
 
     Raises:
         Refusal: 400: the selector does not parse, or names another field.
     """
-    wanted: list[tuple[int, bool, str]] = []
+    wanted: list[tuple[str, bool, str]] = []
     for term in filter(None, selector.split(",")):
         key, operator, value = _split_field(term)
-        if key not in ("metadata.namespace", "metadata.name"):
-            raise Refusal(400, f'"{key}" is not a known field selector: only "metadata.name", "metadata.namespace"')
-        wanted.append((int(key == "metadata.name"), operator != "!=", value))
-    return lambda namespace, name: all(((namespace, name)[at] == value) is equal for at, equal, value in wanted)
+        if key not in known:
+            names = ", ".join(f'"{name}"' for name in known)
+            raise Refusal(400, f'"{key}" is not a known field selector: only {names}')
+        wanted.append((key, operator != "!=", value))
+    return lambda value_of: all((value_of(key) == value) is equal for key, equal, value in wanted)
 
 
 def _split_field(term: str) -> tuple[str, str, str]:
