@@ -21,8 +21,8 @@ from tests.fuzz.checks import ACCEPTED, ALLOWED, CANARY, NOW, REFUSED, check_mes
 from tests.fuzz.mutate import NASTY
 from tests.fuzz.servers import LOOP
 from tests.support.loops import SameLoop
+from tests.support.virtual import LoopClock, within
 from tests.unit.observe.providers.plugins import Scripted, Streamed, catalog_of, found, node
-from tests.unit.observe.providers.virtual import LoopClock, within
 
 
 class Text(str):

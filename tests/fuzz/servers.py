@@ -33,8 +33,8 @@ from hub.observe.remote.nodes import NodeStore
 from hub.registry.spec import NodePolicy
 from tests.fuzz.checks import ACCEPTED, ALLOWED, CANARY, NOW, REFUSED, check_encodable, check_message, check_publishable
 from tests.fuzz.mutate import as_json
+from tests.support.virtual import LoopClock, VirtualLoop
 from tests.unit.kube.test_http1 import Peer
-from tests.unit.observe.providers.virtual import LoopClock, VirtualLoop
 
 # answers of an API server
 

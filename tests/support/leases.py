@@ -1,43 +1,20 @@
-"""Tests of leases without waiting: an event loop with virtual time, and a fake API server for Leases."""
+"""Tests of leases without waiting: virtual time, and a fake API server for Leases."""
 
 from __future__ import annotations
 
 import asyncio
-import selectors
 from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hub.election.elector import LeaseRecord
-
-
-class _Jump(selectors.SelectSelector):
-    """Advances the time instead of waiting."""
-
-    elapsed = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        events = super().select(0)
-        if not events:
-            assert timeout is not None, "deadlock: no event and no timer is pending"
-            self.elapsed += max(0.0, timeout)
-        return events
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time."""
-
-    def __init__(self) -> None:
-        self._jump = _Jump()
-        super().__init__(self._jump)
-
-    def time(self) -> float:
-        return self._jump.elapsed
+from tests.support.virtual import VirtualLoop
 
 
 def simulate(main: Coroutine[Any, Any, None]) -> None:
-    """Run ``main`` in virtual time, then cancel the remaining tasks."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    """Run ``main`` in virtual time that begins at 0, then cancel the remaining tasks."""
+    with asyncio.Runner(loop_factory=partial(VirtualLoop, 0.0)) as runner:
         runner.run(main)
 
 

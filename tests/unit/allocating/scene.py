@@ -30,8 +30,8 @@ from tests.support.allocations import KIND, allocation
 from tests.support.api import Object
 from tests.support.hub import node
 from tests.support.loops import SameLoop
+from tests.support.virtual import LoopClock
 from tests.unit.observe.providers.plugins import catalog_of
-from tests.unit.observe.providers.virtual import LoopClock
 from tests.unit.observe.remote.test_fleet import NoAccess
 
 ONE, TWO = "198.18.0.1", "198.18.0.2"

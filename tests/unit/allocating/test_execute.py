@@ -25,10 +25,10 @@ from hub.plugin import NoConfig, ProviderType, TerminalProviderError, TransientP
 from hub.plugin.addresses import AddressType, QuotaExceeded
 from hub.registry.spec import AccountSpec, ProviderRef
 from tests.support.loops import SameLoop
+from tests.support.virtual import LoopClock, anything
 from tests.support.waiting import until
 from tests.unit.allocating.scene import ONE, TWO, FakeApi
 from tests.unit.observe.providers.plugins import catalog_of
-from tests.unit.observe.providers.virtual import LoopClock, anything
 
 VIRTUAL_TIME = True
 

@@ -14,9 +14,9 @@ from hub.model import LOCAL, Node
 from hub.observe.providers.catalog import Catalog
 from hub.observe.providers.host import ProviderHost
 from hub.observe.remote.fleet import Fleet
+from tests.support.virtual import LoopClock, anything
 from tests.support.waiting import until
 from tests.unit.allocating.scene import NODES, FakeApi
-from tests.unit.observe.providers.virtual import LoopClock, anything
 from tests.unit.observe.remote.test_fleet import NoAccess, cluster, registry
 
 VIRTUAL_TIME = True

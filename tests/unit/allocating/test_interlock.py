@@ -12,8 +12,8 @@ import pytest
 from hub.allocating.interlock import DURATION, LOOK, MARGIN, Interlock
 from hub.errors import Forbidden, ServerFault
 from hub.model import ObjectKey
+from tests.support.virtual import LoopClock, anything
 from tests.unit.allocating.scene import FakeApi
-from tests.unit.observe.providers.virtual import LoopClock, anything
 
 VIRTUAL_TIME = True
 

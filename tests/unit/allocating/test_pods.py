@@ -15,9 +15,9 @@ from hub.allocations.view import NodeKey, Pods
 from hub.errors import Forbidden, HubError
 from hub.kube.client import Client
 from hub.model import LOCAL
+from tests.support.virtual import LoopClock, anything
 from tests.support.waiting import until
 from tests.unit.allocating.scene import FakeApi
-from tests.unit.observe.providers.virtual import LoopClock, anything
 
 VIRTUAL_TIME = True
 

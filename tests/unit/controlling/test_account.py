@@ -22,8 +22,8 @@ from hub.plugin.clouds import CloudConflict, CloudContext, CloudType, QuotaExcee
 from hub.plugin.spec import ProviderType, TerminalProviderError, TransientProviderError
 from hub.registry.spec import ProviderRef
 from tests.support.loops import SameLoop
+from tests.support.virtual import LoopClock, VirtualLoop
 from tests.unit.observe.providers.plugins import catalog_of
-from tests.unit.observe.providers.virtual import LoopClock, VirtualLoop
 
 STEP = Step("create-load-balancer", "create load balancer web")
 WANTED = Balancer("web.default.eu", Marker("c", "s"), (BalancerPort(80),))

@@ -16,7 +16,7 @@ from hub.controlling.nodes import NodePart
 from hub.errors import ClusterUnreachable, Forbidden, HubError, Invalid, ServerFault, TooManyRequests
 from hub.plugin.spec import TransientProviderError
 from tests.support.controlled_nodes import NodesApi, Notes, ScriptedAccount, ScriptedSite, machine
-from tests.unit.observe.providers.virtual import LoopClock, VirtualLoop
+from tests.support.virtual import LoopClock, VirtualLoop
 
 PATCH = ("PATCH", "/api/v1/nodes/n1")
 STATUS = ("PATCH", "/api/v1/nodes/n1/status")

@@ -11,8 +11,8 @@ from hub.controlling.site import Reporter, Subject
 from hub.events.cloud import reporter_of
 from hub.kube.client import Client
 from hub.model import Finding
+from tests.support.virtual import LoopClock
 from tests.unit.events.test_recorder import Api
-from tests.unit.observe.providers.virtual import LoopClock
 
 VIRTUAL_TIME = True
 

@@ -14,7 +14,7 @@ from hub.events.catalog import REASONS
 from hub.events.recorder import PACE, TICK, TRIES, Recorder, hub_object
 from hub.events.series import PENDING, REFRESH, EventFinding, Regarding
 from hub.kube.client import Client
-from tests.unit.observe.providers.virtual import LoopClock, within
+from tests.support.virtual import LoopClock, within
 
 VIRTUAL_TIME = True
 

@@ -11,7 +11,7 @@ from typing import Any
 from hub.errors import ClusterUnreachable, HubError
 from hub.model import Finding, TargetKey
 from hub.reconcile.foreign import IDLE, LISTED, PACE, PERIOD, ROUND_SIZE, ForeignSlices
-from tests.unit.observe.providers.virtual import LoopClock, VirtualLoop
+from tests.support.virtual import LoopClock, VirtualLoop
 
 ONE = b'{"items":[{"metadata":{"name":"old","labels":{"endpointslice.kubernetes.io/managed-by":"somebody"}}}]}'
 

@@ -17,7 +17,7 @@ from hub.reconcile.workers import WORKERS, Passes
 from hub.runtime.clock import SystemClock
 from hub.runtime.queue import RETRY_BASE, KeyedQueue
 from hub.runtime.supervise import spawn
-from tests.unit.observe.providers.virtual import LoopClock, VirtualLoop
+from tests.support.virtual import LoopClock, VirtualLoop
 
 MANY = 500
 

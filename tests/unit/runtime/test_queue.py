@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.runtime.queue import RETRY_CAP, SPARE, STORM_END, STORM_FIRST, STORM_LIMIT, STORM_REST, KeyedQueue
-from tests.unit.observe.providers.virtual import LoopClock, VirtualLoop
+from tests.support.virtual import LoopClock, VirtualLoop
 
 
 def simulate(main: Coroutine[Any, Any, None]) -> None:

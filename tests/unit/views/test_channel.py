@@ -12,7 +12,7 @@ from hub.views import channel as module
 from hub.views.channel import Channel, Framing, TokenTooOld
 from hub.views.shapes import Shape
 from tests.support.clocks import ManualClock
-from tests.unit.observe.providers.virtual import LoopClock
+from tests.support.virtual import LoopClock
 from tests.unit.views.support import World
 
 

@@ -17,7 +17,7 @@ from hub.views import stream
 from hub.views.channel import Channel
 from hub.views.shapes import Shape
 from hub.views.stream import Listing, Refusal, Subscription, answer, handler
-from tests.unit.observe.providers.virtual import LoopClock
+from tests.support.virtual import LoopClock
 from tests.unit.views.support import World
 
 

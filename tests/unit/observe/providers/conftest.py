@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.virtual import VirtualLoop
 from tests.unit.observe.providers.plugins import GOOD, Install, distribution
-from tests.unit.observe.providers.virtual import VirtualLoop
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -27,8 +27,8 @@ from hub.plugin import (
 from hub.plugin.answers import read_snapshot
 from hub.registry.spec import ProviderRef
 from tests.support.loops import SameLoop
+from tests.support.virtual import LoopClock, within
 from tests.unit.observe.providers.plugins import Scripted, Streamed, catalog_of
-from tests.unit.observe.providers.virtual import LoopClock, within
 
 VIRTUAL_TIME = True
 

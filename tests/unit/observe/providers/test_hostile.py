@@ -17,8 +17,8 @@ from hub.observe.providers.resolver import Resolver
 from hub.plugin import NoConfig, NodeProviderType, ProviderType
 from hub.registry.spec import ProviderRef
 from tests.support.loops import SameLoop
+from tests.support.virtual import LoopClock, within
 from tests.unit.observe.providers.plugins import Scripted, catalog_of, found, node
-from tests.unit.observe.providers.virtual import LoopClock, within
 
 VIRTUAL_TIME = True
 

@@ -23,9 +23,9 @@ from hub.registry.spec import ProviderRef
 from hub.runtime.clock import SystemClock
 from tests.support.clocks import ManualClock
 from tests.support.loops import SameLoop
+from tests.support.virtual import within
 from tests.support.waiting import until
 from tests.unit.observe.providers.plugins import GOOD, Install, node
-from tests.unit.observe.providers.virtual import within
 
 FAST = 5.0
 

@@ -26,9 +26,9 @@ from hub.plugin import NoConfig, NodeProviderType, ProviderType, TerminalProvide
 from hub.registry.spec import ProviderRef
 from hub.runtime.clock import SystemClock
 from tests.support.loops import SameLoop
+from tests.support.virtual import within
 from tests.support.waiting import until
 from tests.unit.observe.providers.plugins import Scripted, catalog_of, left, node
-from tests.unit.observe.providers.virtual import within
 
 
 def loop_on(runner: type[Any]) -> PluginLoop:

@@ -24,8 +24,8 @@ from hub.plugin import (
 )
 from hub.registry.spec import ProviderRef
 from tests.support.loops import SameLoop
+from tests.support.virtual import LoopClock, anything, within
 from tests.unit.observe.providers.plugins import Scripted, catalog_of, found, node
-from tests.unit.observe.providers.virtual import LoopClock, anything, within
 
 VIRTUAL_TIME = True
 

@@ -15,7 +15,7 @@ from hub.observe.providers.secrets import credential
 from hub.plugin import TerminalProviderError
 from hub.runtime.files import ConfinedPath
 from tests.support.clocks import ManualClock
-from tests.unit.observe.providers.virtual import LoopClock
+from tests.support.virtual import LoopClock
 
 
 async def test_env_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:

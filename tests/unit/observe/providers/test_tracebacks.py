@@ -18,8 +18,8 @@ from hub.observe.providers.resolver import Resolver
 from hub.plugin import NoConfig, NodeProviderType
 from hub.registry.spec import ProviderRef
 from hub.runtime.clock import SystemClock
+from tests.support.virtual import within
 from tests.unit.observe.providers.plugins import catalog_of, found, node
-from tests.unit.observe.providers.virtual import within
 
 TOKEN = "s3cr3t-canary-token"
 

@@ -24,16 +24,16 @@ PATIENCE: Final = 2.0
 class _JumpingSelector(selectors.SelectSelector):
     """A selector that advances the time instead of waiting."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: float) -> None:
         super().__init__()
-        self.time = 1000.0
+        self.time = start
         self.threads: dict[Future[Any], float] = {}
         """Call in a thread -> the real time until which it is waited for."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         # The end of a call in a thread wakes the selector.
         patience = max(self.threads.values(), default=0.0) - time.monotonic()
-        ready = super().select(0 if timeout is not None and timeout <= 0 else max(0.0, patience))
+        ready = super().select(0.0 if timeout == 0 else max(0.0, patience))
         if not ready and timeout is None:
             raise AssertionError("nothing will ever happen: the test waits for something nobody does")
         if not ready and timeout is not None:
@@ -44,8 +44,8 @@ class _JumpingSelector(selectors.SelectSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop with the time of its selector."""
 
-    def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
+    def __init__(self, start: float = 1000.0) -> None:
+        self._jumping = _JumpingSelector(start)
         super().__init__(self._jumping)
 
     def time(self) -> float:
