@@ -268,7 +268,9 @@ class Allocating:
     @property
     def trouble(self) -> str:
         """Why the allocations are not served; "" if they are."""
-        return self._observed.problem or (self.records.problem or ("", ""))[1]
+        if self._observed.problem or self.records.problem is None:
+            return self._observed.problem
+        return self.records.problem[1]
 
     def allocations(self) -> list[Allocation]:
         """All allocations as values."""

@@ -146,17 +146,17 @@ class _Collection:
                 self._add(c.GCP_ERRORS, number, cluster, operation, error)
         seconds: dict[tuple[str, ...], list[Tally]] = {}
         gcp_seconds: dict[tuple[str, ...], list[Tally]] = {}
-        for name, account in sorted(self._hub.accounts.items()):
+        calls: Counter[tuple[str, str]] = Counter()
+        for name, account in self._hub.accounts.items():
             provider = account.spec.provider.name
-            calls: Counter[str] = Counter()
-            for (operation, _), number in sorted(account.calls.items()):
-                calls[operation] += number
-            for operation, number in calls.items():
-                self._add(c.CLOUD_CALLS, number, name, operation)
+            for (operation, _), number in account.calls.items():
+                calls[name, operation] += number
             for operation, tally in account.durations.items():
                 seconds.setdefault((provider, operation), []).append(tally)
                 for cluster in account.spec.clusters if provider == GCP else ():
                     gcp_seconds.setdefault((self._cluster(cluster), operation), []).append(tally)
+        for (name, operation), number in sorted(calls.items()):
+            self._add(c.CLOUD_CALLS, number, name, operation)
         for family, found in ((c.CLOUD_SECONDS, seconds), (c.GCP_SECONDS, gcp_seconds)):
             for labels, tallies in sorted(found.items()):
                 self._add(family, _durations(*tallies), *labels)

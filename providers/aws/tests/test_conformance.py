@@ -42,7 +42,7 @@ class _KitFake:
         return self.aws.changes
 
     def operations(self, seconds: float, *, ill: bool = False) -> None:
-        raise NotImplementedError
+        raise NotImplementedError(self.cannot["operations"])
 
 
 class TestAws(AddressProviderConformance):

@@ -55,14 +55,14 @@ class ServerFleet:
         now = time.monotonic()
         self._used |= dict.fromkeys(self._in_use, now)
         self._in_use = names
-        for name, server in self._servers.items():
-            if name in self._paused and name in names:
-                self._paused.remove(name)
-                server.ensure_running()
-            elif name in self._used.keys() - self._paused - set(names) and now - self._used[name] >= QUIET:
+        for name in self._paused & set(names):
+            self._paused.remove(name)
+            self._servers[name].ensure_running()
+        for name in self._used.keys() - self._paused - set(names):
+            if now - self._used[name] >= QUIET:
                 self._paused.add(name)
-                server.pause()
-                server.etcd.pause()
+                self._servers[name].pause()
+                self._servers[name].etcd.pause()
 
     def stop(self) -> None:
         """Stop all servers, also those that are still starting."""

@@ -13,8 +13,9 @@ from hub_testkit.addresses.cloud import SimulatedCloud
 from msgspec.structs import replace
 
 from hub.allocating.run import own_node
+from hub.allocations.plan import plan
 from hub.allocations.spec import FINALIZER
-from hub.allocations.view import NodeKey
+from hub.allocations.view import NodeKey, Plan, View
 from hub.model import LOCAL
 from tests.support.allocations import KIND
 from tests.support.waiting import until
@@ -216,3 +217,20 @@ async def test_an_account_with_a_mistake_is_frozen_and_named(scene: Scene) -> No
     assert (stalled["status"], stalled["reason"]) == ("True", "AccountBroken")
     assert stalled["message"] == f"account bad is frozen: {broken['bad']}"
     assert "198.18.0.3" not in scene.asked
+
+
+async def test_a_pass_with_a_defect_is_logged_and_repeated(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A defect of the hub in one pass ends neither the worker nor what the next pass does."""
+    defects = [ValueError("a defect")]
+
+    def defective(view: View, now: float) -> Plan:
+        if defects:
+            raise defects.pop()
+        return plan(view, now)
+
+    monkeypatch.setattr("hub.allocating.run.plan", defective)
+    async with scene:
+        await until(lambda: scene.status().get("attached") == 2)
+    assert "allocations of account main: a pass failed" in caplog.text

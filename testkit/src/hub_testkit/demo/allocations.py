@@ -137,11 +137,11 @@ class World:
         fit = {name for name in holders & self.labelled() if self.may_hold(name)}
         has = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in self.cluster.pods.list()}
         for node in has.keys() - self.labelled():
-            self.cluster.pods.delete(has[node], namespace="edge")
+            self.cluster.pods.delete(has[node], namespace=WORKLOAD["namespace"])
         for node in fit - has.keys():
             owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "controller": True}
             owner |= {key: self._workload[key] for key in ("name", "uid")}
-            meta = {"name": f"gateway-{node}", "namespace": "edge", "ownerReferences": [owner]}
+            meta = {"name": f"gateway-{node}", "namespace": WORKLOAD["namespace"], "ownerReferences": [owner]}
             status = {"phase": "Running"}
             self.cluster.pods.put({"metadata": meta, "spec": {"nodeName": node}, "status": status})
 
@@ -149,7 +149,7 @@ class World:
         """Evicts the Pods of a cordoned node, as ``kubectl drain`` does it."""
         for pod in self.cluster.pods.list():
             if pod["spec"]["nodeName"] == name:
-                self.cluster.pods.delete(pod["metadata"]["name"], namespace="edge")
+                self.cluster.pods.delete(pod["metadata"]["name"], namespace=WORKLOAD["namespace"])
 
     def node_of(self, address: str) -> str:
         """The node that an incident is about: the holder of an address, or the first node."""
